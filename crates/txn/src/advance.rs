@@ -40,7 +40,8 @@ impl Txn {
         let to = self.take_snapshot();
         let guard = pin();
         let mut kept = self.kept();
-        let same = self.others_unchanged(old, to.position(), &mut kept, &guard);
+        let same = self.others_unchanged(old, to.position(), &mut kept, &guard)
+            && self.guards_hold(to.position(), &guard);
         if same && self.advance(to, &mut kept, &guard)? {
             self.has_moved(kept);
         } else if !Arc::ptr_eq(&before, &self.schema.catalog) {
@@ -113,6 +114,9 @@ impl Txn {
         let recheck = !env::fault::planted("move_without_recheck");
         let mut kept = self.kept();
         if recheck && !self.others_unchanged(old, new, &mut kept, &guard) {
+            return fail(self, Cause::ReadChanged);
+        }
+        if !self.guards_hold(new, &guard) {
             return fail(self, Cause::ReadChanged);
         }
         if recheck {

@@ -88,10 +88,11 @@ impl Work<'_> {
             .ok_or_else(|| super::alter::no_column(&def, &name))?;
         let split = &mut def.columns[at as usize].split;
         let new = Split::default;
+        let mut off = false;
         for (name, value) in set {
             match name.as_str() {
                 "split" if switch(value)? => drop(split.get_or_insert_with(new)),
-                "split" => *split = None,
+                "split" => off = true,
                 "split_max" => split.get_or_insert_with(new).max = number(name, value)?,
                 "split_min" => split.get_or_insert_with(new).min = number(name, value)?,
                 "split_mode" => split.get_or_insert_with(new).mode = mode(value)?,
@@ -99,6 +100,9 @@ impl Work<'_> {
                 "n_distinct" | "n_distinct_inherited" => {}
                 other => return Err(unrecognized(other)),
             }
+        }
+        if off {
+            *split = None;
         }
         for name in reset {
             match (name.as_str(), &mut *split) {

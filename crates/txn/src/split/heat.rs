@@ -7,7 +7,7 @@
 
 use base::split::Mode;
 use base::{Oid, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use store::pin;
 
@@ -56,6 +56,7 @@ impl TxnManager {
         let tables = catalog.tables.values().filter(|t| !t.spreads.is_empty());
         let tables: Vec<&Arc<TableHandle>> = tables.collect();
         let looked = if look { self.escrow.look() } else { vec![] };
+        let looked: HashMap<ValueName, Heat> = looked.into_iter().collect();
         let mut names: BTreeSet<(Oid, u16, Box<[u8]>)> = BTreeSet::new();
         for name in self.escrow.watched() {
             let of = tables.iter().find(|t| t.storage.id == name.storage);
@@ -86,7 +87,7 @@ impl TxnManager {
                 column,
                 key,
             };
-            let seen = looked.iter().find(|l| l.0 == name).map(|l| l.1);
+            let seen = looked.get(&name).copied();
             values.extend(self.value(t, s, name, seen));
         }
         values

@@ -214,23 +214,55 @@ impl Txn {
         } else {
             self.lock_at_once(&handle, key, LockMode::Delta)?;
         }
-        let new_lock = self.locks.held.len() > locks;
+        let taken = self.locks.held.len();
+        let new_lock = taken > locks;
         let (outcome, places) =
             self.reserve_all(&handle, key, deltas, had.as_deref(), looked_at)?;
         if outcome == Outcome::Done {
             self.note_moved(&handle, key, (deltas, places), had, looked_at)?;
-        } else if had.is_none() {
+            return Ok(outcome);
+        }
+        // Nothing is taken of the records that an earlier column of the statement has locked (the mode `rows`).
+        self.unlock_after(taken);
+        if had.is_none() {
             // Two that hold it and want more would wait for each other.
             match new_lock {
                 true => {
-                    self.locks.held.pop();
+                    let held = &mut self.locks.held;
+                    if let Some(at) = held.iter().rposition(|h| *h == name) {
+                        held.remove(at);
+                    }
                     self.shared.locks.release(self.id, name);
                 }
+                // It keeps what a guard has said, though the guard's statement was undone.
+                false if self.reserves(&handle, key) => {}
                 // A run of this statement that waited has taken it.
                 false => self.shared.locks.weaken_delta(self.id, name),
             }
         }
         Ok(outcome)
+    }
+
+    /// Whether the transaction has reserved anything of the row's values.
+    fn reserves(&self, handle: &TableHandle, key: &[u8]) -> bool {
+        let held = &self.escrowed.held;
+        let mut columns = (0..handle.splits.len()).filter(|c| handle.splits[*c].is_some());
+        columns.any(|column| {
+            let name = ValueName {
+                storage: handle.storage.id,
+                column: column as u16,
+                key: key.into(),
+            };
+            held.get(&name).is_some_and(|h| *h != Hold::NONE)
+        })
+    }
+
+    /// Gives back the locks that were taken after the first `kept`.
+    fn unlock_after(&mut self, kept: usize) {
+        let kept = kept.min(self.locks.held.len());
+        for name in self.locks.held.drain(kept..) {
+            self.shared.locks.release(self.id, name);
+        }
     }
 
     /// For ON CONFLICT DO UPDATE: adds the deltas to the row that has the primary key of `row`, which is checked as a new row is.
@@ -402,7 +434,10 @@ impl Txn {
         let watched = spread.is_some_and(|s| s.min > 0 || s.count(layout.row(seen)) > 0);
         let (escrow, holds) = (&self.shared.escrow, (mine, want, keep));
         let asked = escrow.reserve(name, read, bounds, holds, watched);
-        let (answer, newest, reserved) = asked.ok_or_else(damaged)?;
+        // A numeric NaN has no units.
+        let Some((answer, newest, reserved)) = asked else {
+            return Ok(Outcome::Exact);
+        };
         if answer == Answer::Granted {
             self.escrowed.held.insert(name.clone(), keep);
         }
@@ -419,21 +454,36 @@ impl Txn {
             false => self.shown(handle, key, layout.row(seen))?,
         };
         let seen = layout.row(shown.as_deref().unwrap_or(seen));
-        let seen = value_of(&units, seen, d.column).ok_or_else(damaged)? + net;
+        // The value was NaN then: the exact write looks again.
+        let Some(seen) = value_of(&units, seen, d.column).map(|v| v + net) else {
+            return Ok(Outcome::Exact);
+        };
         let enough = |value: i128| d.need.is_none_or(|n| value >= n);
         let fits = |value: i128| enough(value) && units.allows(value + d.amount);
-        if self.options.isolation != Isolation::ReadCommitted {
-            let now = match answer {
-                Answer::Granted => true,
-                Answer::Busy => return Ok(Outcome::Exact),
-                Answer::Short => fits(newest + net),
-            };
-            if fits(seen) != now || enough(seen) != enough(newest + net) {
-                let row = record.newest(&guard).and_then(|v| v.row());
-                let text = row.map_or_else(|| "(row)".into(), |r| handle.describe_row(r));
-                self.restart(handle, text, newest_at)?;
+        let row = record.newest(&guard).and_then(|v| v.row());
+        let is_known = match (self.options.isolation, answer) {
+            // Shares that are read one after the other may have a subtraction and lack an addition of before. That is no state
+            // of the value. The statement is told that there is too little when its snapshot says so, too.
+            (Isolation::ReadCommitted, Answer::Short) => {
+                let spread = spread.zip(row);
+                let is_spread = spread.is_some_and(|(s, r)| s.count(layout.row(r)) > 0);
+                !is_spread || enough(newest + net) || !enough(seen)
             }
-        } else if answer == Answer::Granted && !fits(seen) {
+            (Isolation::ReadCommitted, _) => true,
+            (_, Answer::Busy) => return Ok(Outcome::Exact),
+            (_, answer) => {
+                let now = answer == Answer::Granted || fits(newest + net);
+                fits(seen) == now && enough(seen) == enough(newest + net)
+            }
+        };
+        if !is_known {
+            let text = row.map_or_else(|| "(row)".into(), |r| handle.describe_row(r));
+            self.restart(handle, text, newest_at)?;
+        }
+        if self.options.isolation == Isolation::ReadCommitted
+            && answer == Answer::Granted
+            && !fits(seen)
+        {
             self.escrowed.lives_off = self.escrowed.lives_off.max(newest_at);
         }
         match answer {
@@ -653,6 +703,35 @@ impl Txn {
                 && (r.index.is_some() || r.range.contains(record.key()))
         });
         Ok(read || in_range)
+    }
+
+    /// Whether what the guards of its deltas said is so at an installed position, too. Below SERIALIZABLE no reservation keeps it.
+    pub(crate) fn guards_hold(&self, at: Position, guard: &Guard) -> bool {
+        if !self.writes.has_moved() {
+            return true;
+        }
+        let holds = |table: &TableHandle, key: &[u8], column: u16, least: i128| {
+            let column = usize::from(column);
+            let value = match table.spread(column) {
+                Some(s) => s.total_at(table, key, at, guard),
+                None => {
+                    let record = table.storage.primary.get(key, guard);
+                    let row = record.and_then(|r| r.row_at(at, guard));
+                    let row = row.filter(|r| table.table.layout.knows(r));
+                    let units = table.split(column);
+                    units
+                        .zip(row)
+                        .and_then(|(u, r)| value_of(u, table.table.layout.row(r), column))
+                }
+            };
+            value.is_some_and(|v| v >= least)
+        };
+        self.writes.tables.iter().all(|t| {
+            t.rows.iter().all(|(key, p)| {
+                let mut needs = p.moved.iter().flat_map(|m| m.needs.iter());
+                needs.all(|(column, least)| holds(&t.table, key, *column, *least))
+            })
+        })
     }
 
     /// Holds of these values what was held before.

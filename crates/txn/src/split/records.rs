@@ -513,6 +513,8 @@ impl Txn {
         let mut set = vec![(s.count, Value::Int2(to as i16))];
         match first {
             None => set.push((s.column, s.units.value(share + taken))),
+            // The shares that are taken away may come to more than one can hold.
+            Some((share, _)) if !units.allows(share + taken) => return Ok(false),
             Some((share, saw)) => {
                 let bytes = s.record(&handle, row, (1, share + taken))?;
                 self.put(&s.table, &s.key(key, 1), Some(bytes), saw, true);

@@ -31,7 +31,7 @@ use crate::locks::{Attempt, LockMode, LockName, WaitPolicy};
 use crate::settle::settle;
 use crate::stats::Cause;
 use crate::stop::{Result, Stop};
-use crate::txn::Txn;
+use crate::txn::{Isolation, Txn};
 use crate::writes::{Moved, Place};
 
 /// A record of a value in the mode `rows`: its share, and how far that may go.
@@ -83,8 +83,9 @@ impl Txn {
         };
         // An exact write has left more in the row than the limits allow: then the others are not free to take what theirs allow.
         for row in [row, handle.table.layout.row(seen)] {
-            let share = value_of(&s.units, row, s.column).ok_or_else(damaged)?;
-            if !parts.limits(0).allow(share) {
+            // Of a numeric NaN the same can be said.
+            let share = value_of(&s.units, row, s.column);
+            if !share.is_some_and(|share| parts.limits(0).allow(share)) {
                 return Ok((Outcome::Exact, vec![]));
             }
         }
@@ -127,9 +128,13 @@ impl Txn {
             Step::Refused => Outcome::Refused,
             _ => Outcome::Exact,
         };
-        // The exact write waits for others, which may want these records.
+        // The exact write waits for others, which may want these records. Those that have proved a guard of before keep it, at SERIALIZABLE
+        // until the transaction has ended.
+        let column = s.column as u16;
+        let guarded = had.is_some_and(|m| m.needs.iter().any(|n| n.0 == column));
+        let guarded = guarded && self.options.isolation == Isolation::Serializable;
         self.unlock_records(handle.records_locked(s, key, count), |n| {
-            had.is_some_and(|m| m.places.iter().any(|p| p.record == n))
+            guarded || had.is_some_and(|m| m.places.iter().any(|p| p.record == n))
         });
         Ok((outcome, vec![]))
     }

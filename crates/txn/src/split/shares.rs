@@ -107,7 +107,7 @@ impl Spread {
     }
 
     /// The value at a position below which all commits have settled here, or settle while this waits. None: there is no row.
-    fn total_at(
+    pub(super) fn total_at(
         &self,
         owner: &TableHandle,
         key: &[u8],

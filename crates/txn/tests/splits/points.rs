@@ -4,13 +4,15 @@
 //! |---|---|
 //! | refused, though at no moment there was too little | `a_value_that_is_moved_among_its_records_is_not_refused` |
 //! | two that want more wait for each other | `two_that_find_too_little_do_not_wait_for_each_other` |
-//! | a guard answers against the snapshot | `a_guard_says_of_the_snapshot_what_it_says_of_now`, `a_serializable_guard_stays_whole` |
+//! | the same, because the shares that were added up are no state of the value | `an_addition_on_its_way_is_no_lack` |
+//! | a guard answers against the snapshot | `a_guard_says_of_the_snapshot_what_it_says_of_now`, `a_snapshot_does_not_move_over_a_guard`, `a_serializable_guard_stays_whole` |
 //! | READ COMMITTED shows a value below its bound | `what_a_delta_lives_off_is_shown_with_it` |
 //! | own deltas are not counted | `own_deltas_count_for_guards_and_bounds` |
 //! | the library's deltas, and exact writes beside records | `deltas_without_waiting_lock_the_row`, `an_exact_write_looks_at_every_record`, `what_was_looked_at_is_compared_after_the_lock` |
 //! | a delta looks at the key of its row alone | `a_row_that_was_found_by_its_key_has_to_be_there` |
 
 use super::*;
+use txn::CommitOrder;
 
 const LEVELS: [Isolation; 3] = [
     Isolation::ReadCommitted,
@@ -57,6 +59,78 @@ fn a_value_that_is_moved_among_its_records_is_not_refused() {
         t.commit(&w.order).unwrap();
         assert_eq!(w.committed()[&1][0], 0, "{level:?}");
     }
+}
+
+/// Does something between the position of a commit and its push.
+struct Between<'a>(&'a MemoryOrder, &'a dyn Fn());
+
+impl CommitOrder for Between<'_> {
+    fn wait_for_room(&self, go_on: &dyn Fn() -> base::Result<()>) -> base::Result<()> {
+        self.0.wait_for_room(go_on)
+    }
+
+    fn begin(&self) -> base::Result<(Position, u64)> {
+        let begun = self.0.begin();
+        (self.1)();
+        begun
+    }
+
+    fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {
+        self.0.ready(ticket, heads, data);
+    }
+
+    fn abort(&self, ticket: u64) {
+        self.0.abort(ticket);
+    }
+}
+
+/// A later subtraction is pushed to one record, an earlier addition is not yet pushed to another. What the shares come to then is no state of
+/// the value, so nothing is refused by it.
+#[test]
+fn an_addition_on_its_way_is_no_lack() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let mut asked = 0;
+    // Chance may take one record for both. Then the second commit waits for the first, and there is nothing to see.
+    for burned in 0..12 {
+        let w = World::new();
+        records(&w, 1, 4);
+        (0..burned).for_each(|_| drop(w.begin(Isolation::ReadCommitted, true)));
+        let mut reader = w.begin(Isolation::ReadCommitted, true);
+        reader.begin_statement().unwrap();
+        read_key(&mut reader, &w, 1).unwrap();
+        let [mut more, mut less] = [0; 2].map(|_| w.begin(Isolation::ReadCommitted, true));
+        assert_eq!(add(&w, &mut more, 5, None).unwrap(), Outcome::Done);
+        assert_eq!(add(&w, &mut less, -5, None).unwrap(), Outcome::Done);
+        let (reader, less) = (Mutex::new(reader), Mutex::new(Some(less)));
+        let said = Mutex::new(None);
+        std::thread::scope(|s| {
+            let between = || {
+                let less = less.lock().take().expect("once");
+                let (order, patience) = (&w.order, std::time::Duration::from_millis(300));
+                let begun = std::time::Instant::now();
+                let commit = s.spawn(move || less.commit(order).map(drop));
+                while !commit.is_finished() && begun.elapsed() < patience {
+                    std::thread::yield_now();
+                }
+                if commit.is_finished() {
+                    let delta = [take(QTY, -1, Some(4))];
+                    let mut reader = reader.lock();
+                    let columns = txn::column_set(&[0]);
+                    *said.lock() = Some(reader.add_to(&w.stock, &key(1), &delta, columns));
+                }
+            };
+            more.commit(&Between(&w.order, &between)).unwrap();
+        });
+        assert_eq!(w.committed()[&1][0], 8);
+        if let Some(said) = said.into_inner() {
+            asked += 1;
+            assert!(matches!(said, Err(Stop::Restart)), "8, 13, 8: {said:?}");
+            let mut reader = reader.into_inner();
+            reader.rollback_statement();
+            assert_eq!(add(&w, &mut reader, -1, Some(4)).unwrap(), Outcome::Done);
+        }
+    }
+    assert!(asked > 2, "only {asked}");
 }
 
 #[test]
@@ -174,6 +248,38 @@ fn a_guard_says_of_the_snapshot_what_it_says_of_now() {
     }
 }
 
+/// A guard that let a statement through has to hold where the snapshot moves to: what is read there is read beside it.
+#[test]
+fn a_snapshot_does_not_move_over_a_guard() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for (taken, spread) in [(1, false), (1, true), (5, false), (5, true)] {
+        let w = World::new();
+        if spread {
+            records(&w, 1, 3);
+        }
+        let mut t = w.begin(Isolation::RepeatableRead, true);
+        assert_eq!(add(&w, &mut t, -1, Some(5)).unwrap(), Outcome::Done);
+        let mut other = w.begin(Isolation::RepeatableRead, true);
+        assert_eq!(add(&w, &mut other, -taken, None).unwrap(), Outcome::Done);
+        let note = |n| [(3, Value::Int8(n))];
+        let written = run(&mut other, |t| {
+            t.update_columns(&w.stock, &key(2), &note(1))
+        });
+        written.unwrap();
+        other.commit(&w.order).unwrap();
+        // The row has changed, so the snapshot moves: to seven, or to three.
+        let written = run(&mut t, |t| t.update_columns(&w.stock, &key(2), &note(2)));
+        match written {
+            Ok(_) => assert_eq!(taken, 1, "the guard needed five"),
+            Err(Stop::Error(e)) => {
+                assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE);
+                assert_eq!(taken, 5);
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_serializable_guard_stays_whole() {
     let _alone = ONE_AT_A_TIME.lock();
@@ -190,6 +296,22 @@ fn a_serializable_guard_stays_whole() {
         t.commit(&w.order).unwrap();
         assert_eq!(w.committed()[&1][0], 7 - left);
     }
+}
+
+/// A savepoint undoes the delta and not what its guard has said: exact writes of others wait still, also after a refusal.
+#[test]
+fn a_guard_that_was_told_is_kept_without_its_delta() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = World::new();
+    let mut t = w.begin(Isolation::Serializable, true);
+    t.begin_statement().unwrap();
+    t.savepoint("s");
+    assert_eq!(add(&w, &mut t, -1, Some(6)).unwrap(), Outcome::Done);
+    t.rollback_to_savepoint("s").unwrap();
+    assert_eq!(add(&w, &mut t, -1, Some(100)).unwrap(), Outcome::Refused);
+    let mut other = w.begin(Isolation::ReadCommitted, true);
+    let blocked = set(&w, &mut other, 0);
+    assert!(matches!(blocked, Err(Stop::Blocked)), "{blocked:?}");
 }
 
 #[test]

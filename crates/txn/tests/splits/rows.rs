@@ -139,6 +139,52 @@ fn a_subtraction_walks_until_the_amount_is_collected() {
     }
 }
 
+/// One column is taken from, the next one is refused: the records of the first are free again, and stay so when the transaction has ended.
+#[test]
+fn what_is_refused_at_the_second_column_leaves_no_lock() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for (need, refused) in [(Some(100), Outcome::Refused), (None, Outcome::Exact)] {
+        let w = world(0);
+        let mut a = w.begin(Isolation::ReadCommitted, true);
+        let both = [take(2, 1, None), take(QTY, -100, need)];
+        let said = run(&mut a, |t| t.add_to(&w.stock, &key(1), &both, 0));
+        assert_eq!(said.unwrap(), refused);
+        let one = [take(2, 1, None)];
+        let free = |when| {
+            let mut b = w.begin(Isolation::ReadCommitted, true);
+            let said = run(&mut b, |t| t.add_to(&w.stock, &key(1), &one, 0));
+            assert!(matches!(said, Ok(Outcome::Done)), "{when}: {said:?}");
+        };
+        free("while it runs");
+        drop(a);
+        free("when it has ended");
+    }
+}
+
+/// The records that have proved a guard stay locked when a later statement is refused: the guard holds until the transaction has ended.
+#[test]
+fn a_serializable_guard_outlives_a_refusal() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = world(3);
+    let mut t = w.begin(Isolation::Serializable, true);
+    let take_one = |t: &mut Txn, need| {
+        let delta = [take(QTY, -1, Some(need))];
+        run(t, |t| t.add_to(&w.stock, &key(1), &delta, 0)).unwrap()
+    };
+    // All four records are needed to say that there are eight.
+    assert_eq!(take_one(&mut t, 8), Outcome::Done);
+    assert_eq!(take_one(&mut t, 100), Outcome::Refused);
+    let mut other = w.begin(Isolation::ReadCommitted, true);
+    let blocked = sell(&w, &mut other, 1);
+    assert!(matches!(blocked, Err(Stop::Blocked)), "{blocked:?}");
+    other.rollback_statement();
+    let _wait = other.take_wait();
+    t.commit(&w.order).unwrap();
+    assert_eq!(sell(&w, &mut other, 1).unwrap(), Outcome::Done);
+    other.commit(&w.order).unwrap();
+    assert_eq!(w.committed()[&1][0], 6);
+}
+
 /// The library does not wait: a record that is locked is 40001, as a row is.
 #[test]
 fn without_waiting_a_locked_record_is_a_lost_race() {
