@@ -5,8 +5,10 @@
 //!
 //! ```text
 //! lower <= newest - Σ down          newest + Σ up <= upper              Σ over the reservations of all transactions
+//! lower + guard <= newest - Σ down of the others                        for each transaction with a guard
 //! ```
-//! A guard (`qty >= 5`) is a reservation, too: while it is held, no other transaction takes the value below 5.
+//! A guard (`qty >= 5`) is a reservation, too: while it is held, no other transaction takes the value below 5. Guards do not add up: what is left
+//! for one is left for all.
 //!
 //! | asked for | answer |
 //! |---|---|
@@ -44,17 +46,29 @@ pub(crate) struct Hold {
     pub down: i128,
     /// How far above.
     pub up: i128,
+    /// How much the others have to leave of the newest value above its lower bound.
+    pub guard: i128,
 }
 
 impl Hold {
-    pub(crate) const NONE: Hold = Hold { down: 0, up: 0 };
+    pub(crate) const NONE: Hold = Hold {
+        down: 0,
+        up: 0,
+        guard: 0,
+    };
 
     /// The least hold that covers both.
     pub(crate) fn max(self, other: Hold) -> Hold {
         Hold {
             down: self.down.max(other.down),
             up: self.up.max(other.up),
+            guard: self.guard.max(other.guard),
         }
+    }
+
+    /// What its guard demands beyond what it may take itself.
+    fn excess(self) -> i128 {
+        (self.guard - self.down).max(0)
     }
 
     /// What a transaction has to hold whose deltas come to `net` so far.
@@ -62,6 +76,7 @@ impl Hold {
         Hold {
             down: (-net).max(0),
             up: net.max(0),
+            guard: 0,
         }
     }
 }
@@ -74,9 +89,12 @@ pub(crate) enum Answer {
 }
 
 /// The reservations of one value, summed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reserved {
+    /// Without guards.
     sum: Hold,
+    /// The excess of each guard that has one, the least first.
+    excess: Vec<i128>,
 }
 
 impl Reserved {
@@ -89,13 +107,24 @@ impl Reserved {
         want: Hold,
     ) -> Answer {
         let (below, above) = (newest - lower, upper - newest);
-        if want.down > below || want.up > above {
+        if want.down.max(want.guard) > below || want.up > above {
             return Answer::Short;
         }
         let (down, up) = (self.sum.down - mine.down, self.sum.up - mine.up);
-        match want.down <= below - down && want.up <= above - up {
+        let left = below - down;
+        let fits = want.guard <= left && self.greatest_beside(mine.excess()) <= left - want.down;
+        match fits && want.up <= above - up {
             true => Answer::Granted,
             false => Answer::Busy,
+        }
+    }
+
+    /// The greatest excess of the guards of others; `mine` is one of those here, or 0.
+    fn greatest_beside(&self, mine: i128) -> i128 {
+        let mut greatest = self.excess.iter().rev();
+        match (greatest.next(), greatest.next()) {
+            (Some(first), second) if *first == mine => second.copied().unwrap_or(0),
+            (first, _) => first.copied().unwrap_or(0),
         }
     }
 
@@ -103,6 +132,15 @@ impl Reserved {
     pub(crate) fn change(&mut self, from: Hold, to: Hold) {
         self.sum.down += to.down - from.down;
         self.sum.up += to.up - from.up;
+        let (had, has) = (from.excess(), to.excess());
+        if had > 0 {
+            let at = self.excess.binary_search(&had);
+            self.excess.remove(at.expect("the guard is held"));
+        }
+        if has > 0 {
+            let at = self.excess.partition_point(|e| *e < has);
+            self.excess.insert(at, has);
+        }
         assert!(
             self.sum.down >= 0 && self.sum.up >= 0,
             "more is given back than was reserved"
@@ -110,7 +148,15 @@ impl Reserved {
     }
 
     fn is_none(&self) -> bool {
-        self.sum == Hold::NONE
+        self.sum == Hold::NONE && self.excess.is_empty()
+    }
+
+    /// How far the value may still go, and how far it may not because of a guard.
+    fn shown(&self) -> Hold {
+        Hold {
+            down: self.sum.down + self.greatest_beside(0),
+            ..self.sum
+        }
     }
 }
 
@@ -183,16 +229,18 @@ impl Escrow {
         {
             heat.deltas += 1;
         }
-        let reserved = shard.reserved.get(name).copied().unwrap_or_default();
+        let none = Reserved::default();
+        let reserved = shard.reserved.get(name).unwrap_or(&none);
+        let sum = reserved.sum;
         if env::fault::planted("split.no_escrow") {
-            return Some((Answer::Granted, newest, reserved.sum));
+            return Some((Answer::Granted, newest, sum));
         }
         let answer = reserved.ask(newest, bounds, mine, want);
         if answer == Answer::Granted && mine != keep {
             let reserved = shard.reserved.entry(name.clone()).or_default();
             reserved.change(mine, keep);
         }
-        Some((answer, newest, reserved.sum))
+        Some((answer, newest, sum))
     }
 
     /// The transaction holds nothing of the value any more. After its version is pushed, or when it is rolled back.
@@ -254,9 +302,9 @@ impl Escrow {
     /// What is reserved of a value, and its heat.
     pub(crate) fn of(&self, name: &ValueName) -> (Hold, Heat) {
         let shard = self.shard(name).lock();
-        let reserved = shard.reserved.get(name).copied().unwrap_or_default();
+        let reserved = shard.reserved.get(name).map(Reserved::shown);
         (
-            reserved.sum,
+            reserved.unwrap_or_default(),
             shard.heat.get(name).copied().unwrap_or_default(),
         )
     }
@@ -276,7 +324,7 @@ impl Escrow {
     pub(crate) fn all(&self) -> Vec<(ValueName, Hold)> {
         let shards = self.shards.iter().map(|s| s.lock());
         let all = shards.flat_map(|s| {
-            let all = s.reserved.iter().map(|(n, r)| (n.clone(), r.sum));
+            let all = s.reserved.iter().map(|(n, r)| (n.clone(), r.shown()));
             all.collect::<Vec<_>>()
         });
         all.collect()
@@ -297,15 +345,15 @@ mod tests {
             let bounds = (0, i128::from(rng.between(5, 40)));
             let mut newest = i128::from(rng.between(0, bounds.1 as i64));
             let mut reserved = Reserved::default();
-            // Net and hold of each running transaction.
-            let mut open: Vec<(i128, Hold)> = vec![];
+            // Net and hold of each running transaction, and whether it keeps its guards.
+            let mut open: Vec<(i128, Hold, bool)> = vec![];
             let mut granted = 0;
             for _ in 0..60 {
                 if open.len() < 5 {
-                    open.push((0, Hold::NONE));
+                    open.push((0, Hold::NONE, rng.below(2) == 0));
                 }
                 let i = rng.below(open.len() as u64) as usize;
-                let (net, held) = open[i];
+                let (net, held, keeps) = open[i];
                 match rng.below(5) {
                     // A delta, maybe behind a guard.
                     0..=2 => {
@@ -313,8 +361,11 @@ mod tests {
                         let need = (rng.below(3) == 0).then(|| i128::from(rng.between(0, 10)));
                         let guard = need.map_or(0, |n| (n - bounds.0 - net).max(0));
                         let after = Hold::of(net + amount);
-                        let want = held.max(after).max(Hold { down: guard, up: 0 });
-                        let keep = held.max(after);
+                        let want = held.max(after).max(Hold {
+                            guard,
+                            ..Hold::NONE
+                        });
+                        let keep = if keeps { want } else { held.max(after) };
                         match reserved.ask(newest, bounds, held, want) {
                             Answer::Granted => {
                                 granted += 1;
@@ -323,11 +374,12 @@ mod tests {
                                     "the guard holds now"
                                 );
                                 reserved.change(held, keep);
-                                open[i] = (net + amount, keep);
+                                open[i] = (net + amount, keep, keeps);
                             }
                             // No answer but that of the others' ends: alone it would fit.
                             Answer::Busy => {
-                                let alone = Reserved { sum: held };
+                                let mut alone = Reserved::default();
+                                alone.change(Hold::NONE, held);
                                 assert_eq!(alone.ask(newest, bounds, held, want), Answer::Granted);
                             }
                             Answer::Short => {
@@ -335,8 +387,8 @@ mod tests {
                                 let result = newest + net + amount;
                                 let fits = result >= bounds.0 && result <= bounds.1;
                                 // What it held before is no reason.
-                                let held_fits =
-                                    held.down <= newest - bounds.0 && held.up <= bounds.1 - newest;
+                                let held_fits = held.down.max(held.guard) <= newest - bounds.0
+                                    && held.up <= bounds.1 - newest;
                                 assert!(
                                     !enough || !fits || !held_fits,
                                     "seed {seed}: refused though there is enough"
@@ -346,7 +398,11 @@ mod tests {
                     }
                     // It commits: pushed first, given back later.
                     3 => {
-                        let (net, held) = open.swap_remove(i);
+                        let (net, held, _) = open.swap_remove(i);
+                        assert!(
+                            newest - bounds.0 >= held.guard,
+                            "seed {seed}: a guard that was kept does not hold"
+                        );
                         newest += net;
                         assert!(
                             bounds.0 <= newest && newest <= bounds.1,
@@ -355,7 +411,7 @@ mod tests {
                         reserved.change(held, Hold::NONE);
                     }
                     _ => {
-                        let (_, held) = open.swap_remove(i);
+                        let (_, held, _) = open.swap_remove(i);
                         reserved.change(held, Hold::NONE);
                     }
                 }
@@ -376,7 +432,8 @@ mod tests {
             column: 1,
             key: (*b"k").into(),
         };
-        let want = Hold { down: 3, up: 0 };
+        let down = |down| Hold { down, ..Hold::NONE };
+        let want = down(3);
         let ask = |want| {
             let asked =
                 escrow.reserve(&name, || Some(5), (0, 100), (Hold::NONE, want, want), false);
@@ -384,7 +441,7 @@ mod tests {
         };
         assert_eq!(ask(want), Some((Answer::Granted, 5)));
         assert_eq!(ask(want), Some((Answer::Busy, 5)));
-        assert_eq!(ask(Hold { down: 6, up: 0 }), Some((Answer::Short, 5)));
+        assert_eq!(ask(down(6)), Some((Answer::Short, 5)));
         assert_eq!(escrow.all(), [(name.clone(), want)]);
         escrow.give_back(&name, want);
         assert_eq!(escrow.all(), []);

@@ -93,7 +93,7 @@ pub struct Reservation {
     pub storage: RelId,
     pub key: Box<[u8]>,
     pub column: u16,
-    /// How far below its newest version the value may go.
+    /// How far below its newest version the value may go, or may not, because of a guard.
     pub down: i128,
     /// How far above.
     pub up: i128,
@@ -415,8 +415,8 @@ impl Txn {
         let after = Hold::of(net + d.amount);
         let guarded = d.need.map_or(0, |n| (n - units.lower - net).max(0));
         let want = mine.max(after).max(Hold {
-            down: guarded,
-            up: 0,
+            guard: guarded,
+            ..Hold::NONE
         });
         let keep = match self.options.isolation {
             Isolation::Serializable => want,

@@ -314,6 +314,33 @@ fn a_guard_that_was_told_is_kept_without_its_delta() {
     assert!(matches!(blocked, Err(Stop::Blocked)), "{blocked:?}");
 }
 
+/// Guards that are kept do not add up: what is left for one is left for the others, too, with a lower bound and without one.
+#[test]
+fn guards_of_several_hold_side_by_side() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = World::new();
+    let mut open: Vec<Txn> = (0..4)
+        .map(|_| w.begin(Isolation::Serializable, true))
+        .collect();
+    let said: Vec<Outcome> = open
+        .iter_mut()
+        .map(|t| {
+            let free = [take(2, -1, Some(-9))];
+            let beside = run(t, |t| t.add_to(&w.stock, &key(1), &free, 0));
+            assert_eq!(beside.unwrap(), Outcome::Done);
+            add(&w, t, -1, Some(6)).unwrap()
+        })
+        .collect();
+    // The fourth would be let through at five.
+    let done = Outcome::Done;
+    assert_eq!(said, [done, done, done, Outcome::Exact]);
+    for t in open {
+        t.commit(&w.order).unwrap();
+    }
+    assert_eq!(w.committed()[&1], [5, -4, 0]);
+    assert_eq!(w.manager.reservations(), []);
+}
+
 #[test]
 fn what_a_delta_lives_off_is_shown_with_it() {
     let _alone = ONE_AT_A_TIME.lock();
