@@ -14,7 +14,7 @@
 //! rights.
 
 use crate::footprint::{FoundBy, MoveEntry, WriteEntry, byte_of, key_of, put_key, u32_of, u64_of};
-use crate::{Footprint, Position};
+use crate::{Error, Footprint, Position, Result, SqlState};
 
 /// The isolation levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,20 @@ const HAS_ROW: u8 = 2;
 const MOVED: u8 = 4;
 
 impl Candidate {
+    /// Most bytes of one.
+    pub const MOST_BYTES: usize = 256 << 20;
+
+    /// 54000 for one of so many bytes, if that is too much.
+    pub fn check_size(bytes: usize) -> Result<()> {
+        if bytes <= Candidate::MOST_BYTES {
+            return Ok(());
+        }
+        let what = format!("the transaction's changes are too big for a site: {bytes} bytes");
+        Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what)
+            .detail(format!("The limit is {} bytes.", Candidate::MOST_BYTES))
+            .hint("Run it at the primary."))
+    }
+
     /// As bytes for another node.
     pub fn encode(&self) -> Vec<u8> {
         let f = &self.footprint;
@@ -166,6 +180,13 @@ mod tests {
     use super::*;
     use crate::KeyRange;
     use crate::footprint::{RangeEntry, ReadEntry, RowSet};
+
+    #[test]
+    fn a_candidate_has_a_limit() {
+        assert!(Candidate::check_size(Candidate::MOST_BYTES).is_ok());
+        let e = Candidate::check_size(Candidate::MOST_BYTES + 1).expect_err("it is too big");
+        assert_eq!(e.code(), SqlState::PROGRAM_LIMIT_EXCEEDED);
+    }
 
     #[test]
     fn a_candidate_travels_and_every_prefix_of_it_is_refused() {

@@ -77,7 +77,7 @@ pub struct RangeEntry {
     /// The index scanned; the storage's own id for the primary index.
     pub index: RelId,
     pub range: KeyRange,
-    /// What stood in it: the keys of its rows in order, as a digest. Who validates it elsewhere may not have the versions of
+    /// What stood in it: the keys of its rows in order, as a digest. A node that validates it may not have the versions of
     /// deleted rows any more, so that a row went away is found by its absence here.
     pub rows: RowSet,
     /// A digest of the positions of those rows' versions in order. It travels in a [`Candidate`](crate::Candidate), whose snapshot may hold

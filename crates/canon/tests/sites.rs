@@ -13,6 +13,9 @@ mod kills;
 use common::Server;
 use helpers::{one, refused, replica_with, rows, skip, until};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::Client;
 use workload::list_append::{Level, Report};
 
@@ -317,6 +320,165 @@ async fn rows_that_are_locked_at_a_site_are_unchanged_at_the_commit() {
         one(&p, "SELECT count(*) FROM doctors WHERE on_call").await,
         "1"
     );
+}
+
+/// A client that stops waiting is told how to ask what has become of its transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_that_is_not_known_can_be_asked_for() {
+    if skip() {
+        return;
+    }
+    let mut primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(&p, "CREATE TABLE t (k int PRIMARY KEY)").await;
+    let here = site(&primary, "here").await;
+    ready(&p, &[&here]).await;
+    let c = stays(&here).await;
+    rows(&c, "SET statement_timeout = '2s'").await;
+    primary.kill();
+    let e = c.simple_query("INSERT INTO t VALUES (1)").await;
+    let e = e.expect_err("nothing decides it");
+    let e = e.as_db_error().expect("the server's");
+    assert_eq!(e.code().code(), "40003");
+    let token = e
+        .detail()
+        .and_then(|d| d.strip_prefix("Transaction token: "));
+    let ask = format!("SELECT canon_txn_status('{}')", token.expect("a token"));
+    primary.launch();
+    primary.ready().await;
+    let p = primary.connect().await;
+    let became = one(&p, &ask).await;
+    let there = one(&p, "SELECT count(*) FROM t").await;
+    let wanted = if there == "1" { "committed" } else { "aborted" };
+    assert_eq!(became, wanted);
+    assert_eq!(one(&p, &ask).await, wanted, "and it stays so");
+}
+
+/// READ COMMITTED takes a snapshot for each statement. What was seen under a lock is not overwritten by what came since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_was_locked_is_replaced_as_it_was_seen() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(
+        &p,
+        "CREATE TABLE t (k int PRIMARY KEY, v int NOT NULL); INSERT INTO t VALUES (1, 10)",
+    )
+    .await;
+    let here = site(&primary, "here").await;
+    ready(&p, &[&here]).await;
+    let (c, other) = (stays(&here).await, stays(&here).await);
+    rows(&c, "SET canon.site_read_committed = local").await;
+    let look = "SELECT v FROM t WHERE k = 1";
+    rows(&c, "BEGIN ISOLATION LEVEL READ COMMITTED").await;
+    assert_eq!(one(&c, &format!("{look} FOR UPDATE")).await, "10");
+    rows(&p, "UPDATE t SET v = 11 WHERE k = 1").await;
+    until(&other, look, "11").await;
+    rows(&c, "UPDATE t SET v = 10 + 1 WHERE k = 1").await;
+    assert_eq!(
+        refused(&c, "COMMIT").await.0,
+        "40001",
+        "an addition is lost"
+    );
+    rows(
+        &c,
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT v FROM t WHERE k = 1 FOR UPDATE;
+         UPDATE t SET v = v + 1 WHERE k = 1; UPDATE t SET v = v + 1 WHERE k = 1; COMMIT",
+    )
+    .await;
+    assert_eq!(one(&p, look).await, "13");
+}
+
+/// As at the primary, a statement alone waits for a row that another transaction has locked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_loses_at_a_site_waits_at_the_primary() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(
+        &p,
+        "CREATE TABLE t (k int PRIMARY KEY, v int NOT NULL); INSERT INTO t VALUES (7, 0)",
+    )
+    .await;
+    let here = site(&primary, "here").await;
+    ready(&p, &[&here]).await;
+    let holder = primary.connect().await;
+    rows(&holder, "BEGIN; UPDATE t SET v = 1 WHERE k = 7").await;
+    let c = here.connect().await;
+    let loses = tokio::spawn(async move { rows(&c, "UPDATE t SET v = v + 1 WHERE k = 7").await });
+    until(
+        &p,
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+        "1",
+    )
+    .await;
+    rows(&holder, "COMMIT").await;
+    loses.await.expect("it ends");
+    assert_eq!(one(&p, "SELECT v FROM t").await, "2");
+}
+
+/// A line to this server, over which so many bytes a second go to it. It answers as fast as it likes.
+async fn slow_line(server: &Server, bytes: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let at = listener.local_addr().expect("an address").to_string();
+    let to = format!("{}:{}", server.host, server.port);
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let Ok(far) = TcpStream::connect(&to).await else {
+                continue;
+            };
+            tokio::spawn(relay(near, far, bytes));
+        }
+    });
+    at
+}
+
+async fn relay(near: TcpStream, far: TcpStream, bytes: usize) {
+    const STEP: Duration = Duration::from_millis(50);
+    let (mut asks, mut hears) = near.into_split();
+    let (mut answers, mut reads) = far.into_split();
+    let back = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut hears).await });
+    let mut piece = vec![0; bytes / 20];
+    while let Ok(n) = asks.read(&mut piece).await {
+        if n == 0 || reads.write_all(&piece[..n]).await.is_err() {
+            break;
+        }
+        tokio::time::sleep(STEP.mul_f64(n as f64 / piece.len() as f64)).await;
+    }
+    back.abort();
+}
+
+/// A large candidate is long on its way over a slow line, which is not lost for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_candidate_that_is_long_on_its_way_arrives() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(&p, "CREATE TABLE t (k int PRIMARY KEY, what text)").await;
+    // A megabyte takes longer than a site bears silence.
+    let line = slow_line(&primary, 200_000).await;
+    let env = [
+        ("CANON_SITE", "true"),
+        ("CANON_REPLICA_OF", line.as_str()),
+        // Through memory nothing would take its time.
+        ("CANON_SHARED_MEMORY", "false"),
+    ];
+    let here = replica_with(&primary, "here", &env).await;
+    ready(&p, &[&here]).await;
+    let c = stays(&here).await;
+    rows(&c, "SET statement_timeout = '60s'").await;
+    rows(
+        &c,
+        "INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 1000) n",
+    )
+    .await;
+    assert_eq!(one(&p, "SELECT count(*) FROM t").await, "1000");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -80,7 +80,9 @@ impl Node {
         match outcomes.claim(number, after)? {
             Claim::New => {}
             Claim::Running => return Ok(Verdict::Running),
-            Claim::Committed(at) => return Ok(Verdict::Committed(Held::Decided(at))),
+            Claim::Committed(at) => {
+                return Ok(Verdict::Committed(self.promised(durability, at)));
+            }
         }
         let committed = self.run_candidate(candidate, durability, order);
         if committed.is_err() {

@@ -554,7 +554,6 @@ impl Node {
                 "this node does not serve yet: its policy asks for replicas that have what is here",
             ));
         }
-        let pipeline = &self.shared.pipeline;
         let committed = txn.commit_here(order);
         // It lets go of its locks and its snapshot before anything is waited for.
         drop(txn);
@@ -562,7 +561,13 @@ impl Node {
         if !writes {
             return Ok(self.seen(position.max(told)));
         }
-        Ok(match durability {
+        Ok(self.promised(durability, position))
+    }
+
+    /// What the acknowledgement of a commit at this position waits for.
+    pub(crate) fn promised(&self, durability: Durability, position: Position) -> Held {
+        let pipeline = &self.shared.pipeline;
+        match durability {
             // Where that takes long, the wait for the disk is one that keeps no thread.
             Durability::Off if pipeline.may_publish_early() && pipeline.publish(position) => {
                 pipeline.order.nudge();
@@ -578,7 +583,7 @@ impl Node {
                 Held::Written(position)
             }
             Durability::RemoteApply => Held::Applied(position),
-        })
+        }
     }
 
     /// Rolls back. What the reply waits for.

@@ -6,7 +6,7 @@
 //! 0 ── ask ───▶ refused: a commit with this number fails from now on
 //! ```
 //! The number stands in the head of the commit's record (`stamp`), so it is exactly as durable as the commit and comes to
-//! every node that the commit comes to. Whoever asks the primary gets an answer that stays true: a number that is not there and does not run
+//! every node that the commit comes to. An answer of the primary stays true: a number that is not there and does not run
 //! is refused before it is said that it was not committed.
 //!
 //! The newest [`MOST`] numbers are kept. A question says from which position on the commit may be; one from before what is kept is not
@@ -105,7 +105,7 @@ impl Outcomes {
         Ok(Claim::New)
     }
 
-    /// Before a commit. An error (40001) means that somebody was told that there will be none.
+    /// Before a commit. An error (40001) means that a question was answered with: there will be none.
     pub fn begin(&self, number: u64) -> Result<()> {
         let mut s = self.0.lock();
         if s.refused.contains(&number) {
@@ -120,7 +120,7 @@ impl Outcomes {
         self.0.lock().running.remove(&number);
     }
 
-    /// After a request that was refused. Whoever asked is told, so a second copy of it that comes later must not commit.
+    /// After a request that was refused. Its client is told, so a second copy of it that comes later must not commit.
     pub(crate) fn refuse(&self, number: u64) {
         let mut s = self.0.lock();
         s.running.remove(&number);

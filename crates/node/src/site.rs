@@ -5,9 +5,9 @@
 //!                                                   ──▶ published             what was written is shown here, in its place in the history
 //!                                                   ──▶ the transaction ends  its row locks go, and whatever waits for them sees what it wrote
 //! ```
-//! The transaction lives in the future until then. So a hot row queues at its site and does not lose races there, and the session's next
-//! snapshot has its own commit. A refusal comes when what won is shown here: a transaction that runs again at once does not lose to it
-//! again.
+//! The transaction lives in the future until then. So a hot row queues at its site, and transactions of one site do not lose to each other. The
+//! session's next snapshot has its own commit. A refusal comes when what won is shown here: a transaction that runs again at once does not
+//! lose to it again.
 //!
 //! A node that is promoted is a site no more. What was in flight is looked up by its number in the history that the node has; what had not
 //! been sent is refused by `txn`, since only the old primary could have certified it.

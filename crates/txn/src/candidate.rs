@@ -64,13 +64,15 @@ fn rights_moved() -> Error {
 
 impl Txn {
     /// The transaction as a value for a certifier. `number` names the request. 40001 where it is not known any more what was read; 0A000
-    /// when it changed the schema.
+    /// when it changed the schema; 54000 when its changes are too big.
     pub fn candidate(&self, number: u64) -> Result<Candidate> {
         if self.schema.own.is_some() || !self.notifications.is_empty() {
             let what =
                 "a transaction that changes the schema or notifies is not certified elsewhere";
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
         }
+        // Before anything is copied: the copies are counted nowhere.
+        Candidate::check_size(self.writes.size().1)?;
         let mut level = self.options.isolation;
         let mut footprint = match level {
             Isolation::Serializable => self.reads()?.unwrap_or_default(),
@@ -122,7 +124,10 @@ impl Txn {
                 self.read_records(table, key, ALL_COLUMNS, &mut found.ranges)?;
             }
             let written = self.writes.get(*storage, key);
-            if written.is_some_and(|p| p.moved.is_none()) {
+            let written = written.filter(|p| p.moved.is_none());
+            // READ COMMITTED may replace a later version than the one that it locked: replay heeds no locks. Its client has seen the locked one,
+            // so the read of that fails at the commit.
+            if written.is_some_and(|p| !rc || p.saw == *saw) {
                 continue;
             }
             found.reads.push(ReadEntry {

@@ -49,6 +49,7 @@ pub(crate) struct Mark {
     pub(crate) kept: usize,
     pub(crate) absent: usize,
     pub(crate) ranges: usize,
+    pub(crate) locked: usize,
     pub(crate) probes: usize,
     pub(crate) shown: usize,
 }

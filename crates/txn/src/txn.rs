@@ -367,6 +367,7 @@ impl Txn {
             kept: self.view()?.kept(),
             absent: self.reads.absent.len(),
             ranges: self.reads.ranges.len(),
+            locked: self.reads.locked.len(),
             probes: self.references.probes.len(),
             shown: self.courtesy.shown.as_ref().map_or(0, |f| f.shown()),
         };
@@ -407,6 +408,7 @@ impl Txn {
         self.writes.rollback(self.statement.mark.writes);
         self.reads.absent.truncate(self.statement.mark.absent);
         self.reads.ranges.truncate(self.statement.mark.ranges);
+        self.reads.locked.truncate(self.statement.mark.locked);
         self.references.probes.truncate(self.statement.mark.probes);
         if let Some(v) = &mut self.reads.view {
             v.truncate(self.statement.mark.kept);

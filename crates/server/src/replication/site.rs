@@ -21,7 +21,7 @@ pub(super) mod words;
 use super::Primary;
 use super::commands;
 use super::copy_both::CopyBoth;
-use base::{Error, Held, Position, Result, SqlState};
+use base::{Candidate, Error, Held, Position, Result, SqlState};
 use futures::channel::oneshot;
 use node::{Certifier, Node, Outcome, Request, Role};
 use parking_lot::Mutex;
@@ -35,13 +35,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, warn};
-use words::{Answer, Certify, are_you_there, decode_answer};
+use txn::Durability;
+use words::{Answer, Certify, decode_answer};
 
-/// A primary that says nothing for so long is taken for gone.
+/// A primary that says nothing for so long is taken for gone. It says that it is there more often than that (`certifier`).
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// How often it is asked whether it is there, and looked what the log has brought.
+/// How often it is looked what the log has brought.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// A node that decides nothing for so long is asked over another connection, and the log says so: it may be the primary no more.
+const UNDECIDED: Duration = Duration::from_secs(5);
 
 /// Before a candidate is sent again for which nothing was decided.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -51,9 +55,6 @@ const MOST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// A refusal waits so long at most for what won to be shown here.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Most bytes of one candidate.
-const MOST_BYTES: usize = 256 << 20;
 
 /// What was done so far.
 #[derive(Debug, Default)]
@@ -96,13 +97,6 @@ pub struct Site {
     pub stats: SiteStats,
 }
 
-fn too_big(bytes: usize) -> Error {
-    let what = format!("the transaction's changes are too big for a site: {bytes} bytes");
-    Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what)
-        .detail(format!("The limit is {MOST_BYTES} bytes."))
-        .hint("Run it at the primary.")
-}
-
 fn given_up() -> Error {
     Error::new(
         SqlState::STATEMENT_COMPLETION_UNKNOWN,
@@ -122,8 +116,8 @@ impl Certifier for Site {
         self: Arc<Self>,
         r: Request,
     ) -> Pin<Box<dyn Future<Output = Result<Position>> + Send>> {
-        if r.candidate.len() > MOST_BYTES {
-            let e = too_big(r.candidate.len());
+        // Its changes were looked at before; what it has read comes on top.
+        if let Err(e) = Candidate::check_size(r.candidate.len()) {
             return Box::pin(std::future::ready(Err(e)));
         }
         let (tell, told) = oneshot::channel();
@@ -229,7 +223,9 @@ impl Site {
         let waits = {
             let mut q = self.queue.lock();
             q.waiting.retain(|number, p| {
-                let at = node.committed_at(*number);
+                // That other replicas show it, too, is for the primary to say.
+                let here = p.request.durability != Durability::RemoteApply;
+                let at = node.committed_at(*number).filter(|_| here);
                 brought.extend(at.map(|at| (*number, at)));
                 at.is_some() || !p.tell.is_canceled()
             });
@@ -268,11 +264,16 @@ impl Site {
         }
     }
 
-    /// Carries candidates and verdicts until the connection ends; why it did.
-    async fn drive<S: AsyncRead + AsyncWrite>(&self, link: &mut CopyBoth<S>) -> Error {
+    /// Carries candidates and verdicts until the connection ends; why it did. `Err`: no verdict has come over it.
+    async fn drive<S: AsyncRead + AsyncWrite>(&self, link: &mut CopyBoth<S>) -> Result<Error> {
         let mut heard = Instant::now();
         let mut look = tokio::time::interval(LOOK);
-        let mut again = false;
+        let (mut again, mut decided) = (false, false);
+        let mut undecided: Option<Instant> = None;
+        let ended = |decided, why| match decided {
+            true => Ok(why),
+            false => Err(why),
+        };
         loop {
             if !again {
                 self.send(link);
@@ -281,11 +282,24 @@ impl Site {
                 a = link.next_as(decode_answer) => match a {
                     Ok(a) => {
                         heard = Instant::now();
-                        // Nothing is decided there: not at once again.
-                        again |= matches!(a, Answer::Later(_));
+                        match a {
+                            Answer::IAm => {}
+                            Answer::Committed(..) | Answer::Refused(..) => {
+                                (decided, undecided) = (true, None);
+                            }
+                            Answer::Later(_) => {
+                                // Not at once again.
+                                again = true;
+                                undecided.get_or_insert(heard);
+                            }
+                        }
                         self.answered(a);
+                        if undecided.is_some_and(|since| since.elapsed() > UNDECIDED) {
+                            let what = "the node there is not the primary that this site follows";
+                            return Err(Error::new(SqlState::CONNECTION_FAILURE, what));
+                        }
                     }
-                    Err(e) => return e,
+                    Err(e) => return ended(decided, e),
                 },
                 () = self.moved.notified(), if !again => {}
                 () = tokio::time::sleep(AGAIN), if again => again = false,
@@ -293,10 +307,9 @@ impl Site {
                     if !self.look() {
                         heard = Instant::now();
                     } else if heard.elapsed() > SILENCE {
-                        let what = format!("the primary has not answered for {SILENCE:?}");
-                        return Error::new(SqlState::CONNECTION_FAILURE, what);
-                    } else {
-                        link.send_with(are_you_there);
+                        let what = format!("the primary has said nothing for {SILENCE:?}");
+                        let why = Error::new(SqlState::CONNECTION_FAILURE, what);
+                        return ended(decided, why);
                     }
                 }
             }
@@ -310,7 +323,7 @@ impl Site {
         ];
         let link = self.primary.connect(&parameters).await?;
         let mut link = CopyBoth::begin(link, commands::COMMITS).await?;
-        Ok(self.drive(&mut link).await)
+        self.drive(&mut link).await
     }
 
     async fn carry(&self) {
@@ -327,7 +340,7 @@ impl Site {
                 Err(why) => {
                     failures += 1;
                     if failures == 1 {
-                        let what = "commits of this site wait: the primary cannot be asked";
+                        let what = "commits of this site wait: the primary decides nothing";
                         warn!(primary = %self.primary, "{what}: {}", why.fields().message);
                     }
                 }

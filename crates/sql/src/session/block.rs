@@ -394,10 +394,17 @@ impl<E: Engine> Session<E> {
         if writes {
             self.handle.commit_waits(Handle::ROOM);
         }
-        let number = self.transaction_token();
+        let (number, token) = match writes && self.at_site() {
+            false => (self.transaction_token(), String::new()),
+            true => {
+                let number = self.token();
+                // Made before it can commit: it is looked for from here on.
+                (number, self.token_text(number))
+            }
+        };
         let committed = match self.shared.engine.commit(txn, number) {
             Committing::Done(outcome) => outcome,
-            Committing::Later(decided) => self.decided_elsewhere(decided).await,
+            Committing::Later(decided) => self.decided_elsewhere(decided, &token).await,
         };
         self.temp_returned();
         self.state.rollback_locks(0);

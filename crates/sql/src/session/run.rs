@@ -33,6 +33,8 @@ use txn::{LockWait, Stop, Txn};
 
 /// How often the server runs a transaction of one statement before the client gets the error.
 const ATTEMPTS: u32 = 20;
+/// The same at a site. Then it goes to the primary, where it waits for the row that it loses to.
+const AT_SITE: u32 = 4;
 /// Milliseconds that a commit waits at most for one that has read what it overwrites.
 const GIVE_WAY: u64 = 10;
 /// Rows between looks at how much is waiting to be sent.
@@ -339,6 +341,9 @@ impl<E: Engine> Session<E> {
             self.rollback().await?;
             if let Some(why) = self.handle.interrupted() {
                 return Err(interruption(why).into());
+            }
+            if attempt == AT_SITE && self.at_site() && self.forwards() {
+                return Err(Exit::Forward(e));
             }
             self.shared.counters.retries.fetch_add(1, Ordering::Relaxed);
             if let Work::Rows { run, .. } = &mut work {

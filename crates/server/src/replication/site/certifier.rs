@@ -6,24 +6,31 @@
 //! A node that is not the primary of the term that the site follows decides nothing and says so: the site asks again when it has heard of the
 //! new one.
 //!
+//! The primary says that it is there without being asked. A question of the site would stand behind a large candidate in the same stream, and
+//! the site would take a slow line for a lost one.
+//!
 //! Left out on purpose: several certifying threads for one site. Each site has its own connection, which is on one of the gate's cores.
 
-use super::words::{Answer, Asked, Certify, decode_asked};
-use crate::replication::copy_both::{CopyBoth, broken, lost};
-use base::{Candidate, Held, Result, SqlState};
+use super::words::{Answer, Certify, decode_asked};
+use crate::replication::copy_both::{CopyBoth, lost};
+use base::{Candidate, Error, Held, Position, Result, SqlState};
 use env::turns::afterwards;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use node::{Node, Verdict};
+use node::{Node, Outcome, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Answers in bytes that a site may leave unread before nothing more is read of it.
 const UNREAD: usize = 1 << 20;
 
 /// Before a site is told to ask again.
 const AGAIN: Duration = Duration::from_millis(10);
+
+/// How often a site hears at least that its primary is there.
+const BEAT: Duration = Duration::from_millis(500);
 
 type Answering = BoxFuture<'static, Answer>;
 
@@ -51,15 +58,44 @@ fn decides_no_more(code: SqlState) -> bool {
     codes.contains(&code)
 }
 
-fn certify(node: &Arc<Node>, asked: &Certify) -> Result<Answering> {
+/// What has become of a candidate that is not readable here. Nothing of it commits from now on.
+fn unreadable(node: &Arc<Node>, asked: &Certify) -> Answer {
     let number = asked.number;
-    let candidate = Candidate::decode(&asked.candidate).filter(|c| c.number == number);
-    let candidate = candidate.ok_or_else(|| broken("a candidate that is not readable"))?;
+    // One that was sent before may have been certified by another primary, at any position.
+    let after = match asked.again {
+        true => Position::ZERO,
+        false => Position::MAX,
+    };
+    let (code, what) = match node.outcome(number, after) {
+        Outcome::Committed(at) => return Answer::Committed(number, at),
+        Outcome::Running => return Answer::Later(number),
+        Outcome::Aborted => (
+            SqlState::PROTOCOL_VIOLATION,
+            "the primary cannot read what this site asks it to commit",
+        ),
+        Outcome::Unknown => (
+            SqlState::STATEMENT_COMPLETION_UNKNOWN,
+            "the primary cannot read what this site asks it to commit; whether the transaction committed before is not known",
+        ),
+    };
+    let e = Error::new(code, what).hint("Site and primary must run the same release.");
+    Answer::Refused(number, node.marks().published.get(), e)
+}
+
+fn certify(node: &Arc<Node>, asked: &Certify) -> Answering {
+    let number = asked.number;
     if node.region().term() != asked.term {
-        return Ok(Box::pin(later(number)));
+        return Box::pin(later(number));
     }
+    let candidate = Candidate::decode(&asked.candidate).filter(|c| c.number == number);
+    let Some(candidate) = candidate else {
+        return match unreadable(node, asked) {
+            Answer::Later(number) => Box::pin(later(number)),
+            answer => Box::pin(std::future::ready(answer)),
+        };
+    };
     let verdict = node.certify_as(&candidate, asked.durability, asked.again);
-    Ok(match verdict {
+    match verdict {
         Ok(Verdict::Committed(held)) => Box::pin(committed(node.clone(), number, held)),
         Ok(Verdict::Running) => Box::pin(later(number)),
         Err(e) if decides_no_more(e.code()) => Box::pin(later(number)),
@@ -67,7 +103,7 @@ fn certify(node: &Arc<Node>, asked: &Certify) -> Result<Answering> {
             let at = node.marks().installed.get();
             Box::pin(async move { Answer::Refused(number, at, e) })
         }
-    })
+    }
 }
 
 /// Serves a site until it goes.
@@ -76,18 +112,55 @@ pub async fn serve<S: AsyncRead + AsyncWrite>(
     node: &Arc<Node>,
 ) -> Result<()> {
     let mut answers: FuturesUnordered<Answering> = FuturesUnordered::new();
+    let mut beat = interval(BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            asked = link.next_as(decode_asked) => match asked? {
-                Asked::AreYouThere => link.send_with(|out| Answer::IAm.encode(out)),
-                Asked::Certify(c) => answers.push(certify(node, &c)?),
-            },
+            asked = link.next_as(decode_asked) => answers.push(certify(node, &asked?)),
             Some(answer) = answers.next(), if !answers.is_empty() => {
                 link.send_with(|out| answer.encode(out));
             }
+            _ = beat.tick() => link.send_with(|out| Answer::IAm.encode(out)),
         }
         if link.pending() > UNREAD {
             link.flush().await.map_err(|e| lost(&e))?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use node::NodeOptions;
+    use txn::Durability;
+
+    #[tokio::test]
+    async fn a_candidate_that_cannot_be_read_is_refused_and_the_connection_goes_on() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let node = Node::open(scratch.path(), NodeOptions::default()).expect("a node");
+        let node = Arc::new(node);
+        let asked = |number, again| Certify {
+            number,
+            term: node.region().term(),
+            again,
+            durability: Durability::On,
+            candidate: vec![1, 2, 3],
+        };
+        let code = |answer| match answer {
+            Answer::Refused(_, _, e) => e.code(),
+            other => panic!("{other:?}"),
+        };
+        let first = certify(&node, &asked(7, false)).await;
+        assert_eq!(code(first), SqlState::PROTOCOL_VIOLATION);
+        // Another primary may have committed it, and this one may have forgotten that.
+        let repeated = certify(&node, &asked(8, true)).await;
+        let known = [
+            SqlState::PROTOCOL_VIOLATION,
+            SqlState::STATEMENT_COMPLETION_UNKNOWN,
+        ];
+        assert!(known.contains(&code(repeated)));
+        let mut old = asked(9, false);
+        old.term += 1;
+        assert!(matches!(certify(&node, &old).await, Answer::Later(9)));
     }
 }

@@ -2,9 +2,8 @@
 //!
 //! | message | bytes, little-endian |
 //! |---|---|
-//! | are you there | kind u8 (1) |
 //! | certify | kind u8 (2), number u64, term u64, again u8, durability u8, [`base::Candidate`] |
-//! | I am | kind u8 (1) |
+//! | I am there | kind u8 (1) |
 //! | committed | kind u8 (2), number u64, position u64 |
 //! | refused | kind u8 (3), number u64, position u64, SQLSTATE, then text: message, detail, hint, schema, table, constraint |
 //! | later | kind u8 (4), number u64: nothing was decided, ask again |
@@ -22,13 +21,6 @@ const CERTIFY: u8 = 2;
 const COMMITTED: u8 = 2;
 const REFUSED: u8 = 3;
 const LATER: u8 = 4;
-
-/// What a site says.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Asked {
-    AreYouThere,
-    Certify(Certify),
-}
 
 /// A candidate that asks for its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,11 +50,6 @@ const DURABILITIES: [Durability; 5] = [
     Durability::On,
     Durability::RemoteApply,
 ];
-
-/// Appends the question whether the primary is there.
-pub fn are_you_there(out: &mut Vec<u8>) {
-    out.push(HERE);
-}
 
 impl Certify {
     /// Appends the bytes.
@@ -96,29 +83,26 @@ fn text(b: &mut &[u8]) -> Option<String> {
     String::from_utf8(text.to_vec()).ok()
 }
 
+fn asked(mut b: &[u8]) -> Option<Certify> {
+    let b = &mut b;
+    if byte(b)? != CERTIFY {
+        return None;
+    }
+    let (number, term) = (number(b)?, number(b)?);
+    let again = byte(b)? == 1;
+    let durability = *DURABILITIES.get(usize::from(byte(b)?))?;
+    Some(Certify {
+        number,
+        term,
+        again,
+        durability,
+        candidate: b.to_vec(),
+    })
+}
+
 /// Reads what a site says.
-pub fn decode_asked(mut b: &[u8]) -> Result<Asked, &'static str> {
-    let asked = || {
-        let b = &mut b;
-        match byte(b)? {
-            HERE => b.is_empty().then_some(Asked::AreYouThere),
-            CERTIFY => {
-                let (number, term) = (number(b)?, number(b)?);
-                let again = byte(b)? == 1;
-                let durability = *DURABILITIES.get(usize::from(byte(b)?))?;
-                Some(Asked::Certify(Certify {
-                    number,
-                    term,
-                    again,
-                    durability,
-                    candidate: b.to_vec(),
-                }))
-            }
-            _ => None,
-        }
-    };
-    let mut asked = asked;
-    asked().ok_or("a site asks for something unknown")
+pub fn decode_asked(b: &[u8]) -> Result<Certify, &'static str> {
+    asked(b).ok_or("a site asks for something unknown")
 }
 
 impl Answer {
@@ -188,9 +172,6 @@ mod tests {
 
     #[test]
     fn requests_travel_and_rubbish_is_refused() {
-        let mut b = vec![];
-        are_you_there(&mut b);
-        assert_eq!(decode_asked(&b), Ok(Asked::AreYouThere));
         for durability in DURABILITIES {
             let c = Certify {
                 number: u64::MAX,
@@ -201,7 +182,7 @@ mod tests {
             };
             let mut b = vec![];
             c.encode(&mut b);
-            assert_eq!(decode_asked(&b), Ok(Asked::Certify(c)));
+            assert_eq!(decode_asked(&b), Ok(c));
             assert!(decode_asked(&b[..12]).is_err());
         }
         for bad in [&[][..], &[9], &[1, 0], &[2, 0]] {

@@ -2,7 +2,7 @@
 //!
 //! | transaction | changes of rows | SELECT FOR UPDATE, FOR SHARE |
 //! |---|---|---|
-//! | a statement alone, at any level | here | at the primary |
+//! | a statement alone, at any level | here; at the primary once it has lost a few races | at the primary |
 //! | a block at REPEATABLE READ or SERIALIZABLE | here | here; the rows travel as reads |
 //! | a block at READ COMMITTED | at the primary, or here by `canon.site_read_committed` | likewise |
 //!
@@ -40,9 +40,21 @@ fn unknown(why: Reason) -> Error {
     };
     Error::new(
         SqlState::STATEMENT_COMPLETION_UNKNOWN,
-        format!("canceling the wait for the primary's verdict due to {by}"),
+        format!(
+            "canceling the wait for the primary's verdict due to {by}; whether the transaction committed is not known"
+        ),
     )
-    .detail("The transaction was sent to the primary; whether it has committed is not known here.")
+}
+
+/// Of a transaction whose outcome is not known: how it can be asked for.
+fn to_be_asked(e: Error, token: &str) -> Error {
+    if e.code() != SqlState::STATEMENT_COMPLETION_UNKNOWN {
+        return e;
+    }
+    e.detail(format!("Transaction token: {token}"))
+        .hint(format!(
+            "When there is a primary, ask: SELECT canon_txn_status('{token}')"
+        ))
 }
 
 impl<E: Engine> Session<E> {
@@ -119,10 +131,11 @@ impl<E: Engine> Session<E> {
             .hint("Run it before the first change, or run the transaction at the primary."))
     }
 
-    /// Waits for a commit that another node decides. 40003 when the session is told to stop waiting.
+    /// Waits for a commit that another node decides. 40003, with the token, when the session is told to stop waiting.
     pub(in super::super) async fn decided_elsewhere(
         &mut self,
         mut decided: Decided,
+        token: &str,
     ) -> Result<Held> {
         self.handle.begin_wait(0, Waits::Verdict);
         let outcome = poll_fn(|cx| {
@@ -142,7 +155,7 @@ impl<E: Engine> Session<E> {
         })
         .await;
         self.handle.end_wait();
-        outcome
+        outcome.map_err(|e| to_be_asked(e, token))
     }
 
     /// Before a statement, or a run of one, at a node that follows: waits until what it has to stand on is shown here.
