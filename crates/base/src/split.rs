@@ -147,6 +147,9 @@ impl Units {
     /// A number in units; `None` where it is not a whole number of them, far outside of what a value can be, or no number.
     pub fn units(&self, v: &Value) -> Option<i128> {
         if let Some(i) = v.as_i64() {
+            if self.scale == 0 {
+                return within_reach(i.into());
+            }
             let unit = 10i128.checked_pow(self.scale as u32)?;
             return i128::from(i).checked_mul(unit).and_then(within_reach);
         }

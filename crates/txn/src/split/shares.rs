@@ -4,6 +4,8 @@
 
 use base::split::Units;
 use base::{Error, Position, RelId, RowRef, Value};
+use std::ops::Bound;
+use store::tree::Direction;
 use store::{Guard, Record, Version, pin};
 
 use crate::backoff::Backoff;
@@ -80,23 +82,39 @@ impl Spread {
 
     /// The shares of the `count` further records, in the versions that `look` takes; none where one of them is not there.
     pub(super) fn sum<'g>(
-        &self,
+        &'g self,
         owner: &[u8],
         count: u16,
         guard: &'g Guard,
         look: impl Fn(&'g Record) -> Option<&'g Version>,
-    ) -> Option<Sum>
-    where
-        Self: 'g,
-    {
+    ) -> Option<Sum> {
         let mut sum = Sum {
             total: 0,
             largest: 0,
             newest: Position::ZERO,
         };
+        if count == 0 {
+            return Some(sum);
+        }
+        // They stand side by side: one way down the tree finds all of them.
+        let (first, last) = (self.key(owner, 1), self.key(owner, count));
+        let range = (Bound::Included(&first[..]), Bound::Included(&last[..]));
+        let count = usize::from(count);
+        let mut records = Vec::with_capacity(count);
+        let tree = &self.table.storage.primary;
+        tree.scan(
+            range.0,
+            range.1,
+            Direction::Forward,
+            count,
+            &mut records,
+            guard,
+        );
+        if records.len() < count {
+            return None;
+        }
         let (layout, units) = (&self.table.table.layout, self.share_units());
-        for n in 1..=count {
-            let record = self.table.storage.primary.get(&self.key(owner, n), guard)?;
+        for record in records {
             let version = look(record)?;
             let share = value_of(units, layout.row(version.row()?), self.share())?;
             sum.total += share;
@@ -132,7 +150,7 @@ impl Spread {
 
 /// The newest value of a row: what its newest version says, with its further records. The row's lock is held in mode Delta or above.
 pub(crate) fn newest_total<'g>(
-    owner: &TableHandle,
+    owner: &'g TableHandle,
     (record, key): (&'g Record, &[u8]),
     column: usize,
     units: &Units,
