@@ -174,11 +174,15 @@ fn a_serializable_guard_outlives_a_refusal() {
     // All four records are needed to say that there are eight.
     assert_eq!(take_one(&mut t, 8), Outcome::Done);
     assert_eq!(take_one(&mut t, 100), Outcome::Refused);
+    // Each takes a record by chance: all four are locked.
+    for _ in 0..20 {
+        let mut other = w.begin(Isolation::ReadCommitted, true);
+        let blocked = sell(&w, &mut other, 1);
+        assert!(matches!(blocked, Err(Stop::Blocked)), "{blocked:?}");
+        other.rollback_statement();
+        let _wait = other.take_wait();
+    }
     let mut other = w.begin(Isolation::ReadCommitted, true);
-    let blocked = sell(&w, &mut other, 1);
-    assert!(matches!(blocked, Err(Stop::Blocked)), "{blocked:?}");
-    other.rollback_statement();
-    let _wait = other.take_wait();
     t.commit(&w.order).unwrap();
     assert_eq!(sell(&w, &mut other, 1).unwrap(), Outcome::Done);
     other.commit(&w.order).unwrap();
