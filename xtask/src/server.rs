@@ -103,6 +103,30 @@ impl Server {
     /// `kill -9` for all of it, then the same start again; gives the time until it answers.
     pub fn crash_and_restart(&mut self, guard: &mut Guard) -> Result<Duration> {
         self.kill()?;
+        self.start_again(guard)
+    }
+
+    /// An orderly end, then the same start again.
+    pub fn restart(&mut self, guard: &mut Guard) -> Result<()> {
+        self.end();
+        self.start_again(guard).map(drop)
+    }
+
+    /// Waits for the end, half a minute at most.
+    fn end(&mut self) {
+        let mut kill = Command::new("kill");
+        kill.args([self.stop, &self.pid().to_string()]);
+        let _ = kill.stderr(Stdio::null()).status();
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if begun.elapsed() > Duration::from_secs(30) {
+                process::kill_tree(self.pid());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn start_again(&mut self, guard: &mut Guard) -> Result<Duration> {
         let fail = |e: std::io::Error| format!("{}: {e}", self.name);
         let begun = Instant::now();
         self.child = self.program.spawn().map_err(fail)?;
@@ -114,16 +138,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let mut kill = Command::new("kill");
-        kill.args([self.stop, &self.pid().to_string()]);
-        let _ = kill.stderr(Stdio::null()).status();
-        let begun = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if begun.elapsed() > Duration::from_secs(30) {
-                process::kill_tree(self.pid());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.end();
     }
 }
 

@@ -89,7 +89,7 @@ async fn write(
     rows
 }
 
-/// Makes the change, at every other round in a transaction whose snapshot is older than the change, until it comes through.
+/// Makes the change again and again until it succeeds. Every other try is in a transaction whose snapshot is older than the change.
 async fn change(client: &Client, sql: &str, in_block: bool) {
     let began = Instant::now();
     loop {

@@ -8,7 +8,7 @@ use base::{Committing, Error, Held, Position, Result, SqlState};
 use node::Node;
 use std::time::Duration;
 
-/// The result of a transaction whose commit has its place in the order, but may not be on the disk yet.
+/// The result of a transaction. Its commit has its place in the order; it may not be on the disk yet.
 #[must_use = "until wait() returns, a crash may take the transaction back"]
 pub struct Committed<'db, T> {
     /// What the closure returned.

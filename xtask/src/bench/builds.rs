@@ -4,7 +4,8 @@
 //! cargo xtask bench builds --before BINARY [--after BINARY] [--rounds 15] [--seconds 5] [--tmpfs] [--directory DIR] [--no-results]
 //! ```
 //! Both servers run at once, on data of their own. For each load the builds take turns, and the one that begins changes with each round, so that
-//! whatever else the machine does hits both. A round gives a pair of figures and their ratio. The page shows the median of the ratios and the
+//! whatever else the machine does hits both. Before each round both servers start again: where chance puts a process in memory made one process
+//! of the same build up to 15 % slower than another here, for as long as it lived. A round gives a pair of figures and their ratio. The page shows the median of the ratios and the
 //! interval that holds the true median with 95 % or more: order statistics of the ratios, which need no assumption about their distribution.
 //!
 //! Left out on purpose: a verdict. The interval says how much the rounds can tell.
@@ -141,6 +142,9 @@ pub fn main(args: &[String]) -> Result<()> {
         for load in plan.loads.iter().filter(|l| l.is_typical()) {
             let mut samples: [Vec<Sample>; 2] = Default::default();
             for round in 0..options.rounds {
+                for server in &mut servers {
+                    server.restart(&mut guard)?;
+                }
                 for turn in 0..2 {
                     let at = (round + turn) % 2;
                     let server = &mut servers[at];

@@ -159,7 +159,7 @@ async fn what_was_told_holds_when_sites_and_the_primary_are_killed() {
     }
 }
 
-/// A cluster of a primary and two sites in this process, whose links can be cut.
+/// A primary and two sites. The links between them can be cut.
 fn quiet() -> Options {
     Options {
         site: true,
@@ -175,7 +175,7 @@ async fn member(cluster: &Cluster, member: usize) -> Client {
     common::connect_to(&config).await.expect("it serves")
 }
 
-/// Transfers at two sites of a cluster whose links break again and again.
+/// Transfers at two sites while the links break again and again.
 async fn over_bad_links() -> (Arc<Cluster>, Vec<(u64, Told)>) {
     let cluster = tokio::task::spawn_blocking(|| Cluster::start(quiet(), 2));
     let cluster = Arc::new(cluster.await.expect("no panic").expect("a cluster"));

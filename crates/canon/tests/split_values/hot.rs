@@ -255,7 +255,7 @@ async fn further_records_are_sold_through_crashes_and_a_promotion() {
     sold_through_crashes(RECORDS, "escrow").await;
 }
 
-/// The same in the mode `rows`, whose records the worker balances.
+/// The same in the mode `rows`: a worker balances the records.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_sold_through_crashes_and_a_promotion() {
     sold_through_crashes(RECORDS, "rows").await;

@@ -9,7 +9,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
-pub use crate::types::ident::quote_ident;
+pub use crate::types::ident::{quote_ident, quote_literal};
 
 /// The expression that this text is.
 pub fn parse(text: &str) -> Result<Expr> {
@@ -193,15 +193,6 @@ pub fn rename_column(text: &str, from: &str, to: &str) -> String {
         false => t.to_string(),
     };
     tokens.iter().enumerate().map(print).collect()
-}
-
-/// The text as a string literal.
-pub fn quote_literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    match quoted.contains('\\') {
-        true => format!("E'{}'", quoted.replace('\\', "\\\\")),
-        false => format!("'{quoted}'"),
-    }
 }
 
 /// The text with names that mean the same under every search path: sequences (42P01, 42809) and users' types.

@@ -3,8 +3,9 @@
 //! Case mapping is Unicode's, one character to one; order and comparison are by bytes.
 
 use super::EvalContext;
-use super::quote::{format, quote_ident, quote_literal};
+use super::format::format;
 use super::registry::{Registry, names::*};
+use crate::types::ident::{quote_ident, quote_literal};
 use crate::types::ops::like;
 use crate::types::text;
 use base::{Error, Result, SqlState, Type, Value};

@@ -1,16 +1,23 @@
-//! Names as SQL has to write them.
+//! Names and strings as SQL has to write them.
 
 /// The name as SQL has to write it.
 pub fn quote_ident(name: &str) -> String {
     let plain = name
         .bytes()
         .enumerate()
-        .all(|(i, b)| matches!(b, b'a'..=b'z' | b'_') || i > 0 && matches!(b, b'0'..=b'9' | b'$'));
+        .all(|(i, b)| matches!(b, b'a'..=b'z' | b'_') || i > 0 && b.is_ascii_digit());
     if plain && !name.is_empty() && !is_reserved(name) {
         name.to_owned()
     } else {
         format!("\"{}\"", name.replace('"', "\"\""))
     }
+}
+
+/// The string as a literal, with the prefix E where it has backslashes.
+pub fn quote_literal(text: &str) -> String {
+    let prefix = if text.contains('\\') { "E" } else { "" };
+    let quoted = text.replace('\\', "\\\\").replace('\'', "''");
+    format!("{prefix}'{quoted}'")
 }
 
 /// Words that PostgreSQL quotes when it prints a name (all but its unreserved keywords).

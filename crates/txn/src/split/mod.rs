@@ -395,6 +395,20 @@ impl Txn {
         Ok(())
     }
 
+    /// What has to be reserved for the statement, and what of it stays reserved behind it: a guard of a delta at SERIALIZABLE only.
+    fn wanted(&self, mine: Hold, net: i128, d: &Delta, units: &Units) -> (Hold, Hold) {
+        let after = mine.max(Hold::of(net + d.amount));
+        let guard = d.need.map_or(0, |n| (n - units.lower - net).max(0));
+        let want = after.max(Hold {
+            guard,
+            ..Hold::NONE
+        });
+        match self.options.isolation {
+            Isolation::Serializable => (want, want),
+            _ => (want, after),
+        }
+    }
+
     fn reserve(
         &mut self,
         handle: &TableHandle,
@@ -412,16 +426,7 @@ impl Txn {
             return Ok(Outcome::Refused);
         };
         let net = net_of(had, d.column);
-        let after = Hold::of(net + d.amount);
-        let guarded = d.need.map_or(0, |n| (n - units.lower - net).max(0));
-        let want = mine.max(after).max(Hold {
-            guard: guarded,
-            ..Hold::NONE
-        });
-        let keep = match self.options.isolation {
-            Isolation::Serializable => want,
-            _ => mine.max(after),
-        };
+        let (want, keep) = self.wanted(mine, net, d, &units);
         let (mut newest_at, mut largest) = (Position::ZERO, 0);
         let read = || {
             let (total, sum) = newest_total(handle, (record, key), d.column, &units, &guard)?;
