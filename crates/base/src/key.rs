@@ -62,6 +62,7 @@ pub fn encode_value(v: &Value, out: &mut Vec<u8>) {
         }
         Value::Oid(x) => out.extend_from_slice(&x.to_be_bytes()),
         Value::Enum(_, rank) => out.extend_from_slice(&rank.to_be_bytes()),
+        Value::Packed(kind, form) => kind.write_key(form, out),
         Value::Float4(x) => {
             let x = if x.is_nan() { f32::NAN } else { *x + 0.0 };
             let b = x.to_bits();
@@ -101,7 +102,7 @@ pub fn encode_value(v: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn encode_bytes(b: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn encode_bytes(b: &[u8], out: &mut Vec<u8>) {
     out.reserve(b.len() + 2);
     let mut rest = b;
     while let Some(i) = rest.iter().position(|&x| x == 0) {

@@ -1,4 +1,5 @@
-//! What a type's modifier does to a value: `numeric(p, s)` rounds and has a limit, `timestamp(n)` and its kin keep n digits of seconds.
+//! What a type's modifier does to a value: `numeric(p, s)` rounds and has a limit, `timestamp(n)` and its kin keep n digits of seconds,
+//! and bit strings have a length.
 //!
 //! Lengths of strings are not here: what is cut and what is refused differs between a cast and a column.
 
@@ -19,6 +20,7 @@ pub fn fit(v: Value, typmod: i32) -> Result<Value> {
             i.micros = round_to(i.micros, typmod);
             Value::Interval(i)
         }
+        Value::Packed(kind, form) => Value::Packed(kind, kind.fit(form, typmod)?),
         v => v,
     })
 }

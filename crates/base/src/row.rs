@@ -13,6 +13,7 @@
 
 use crate::error::{Error, Result, SqlState};
 use crate::numeric::Numeric;
+use crate::packed::Packed;
 use crate::types::Type;
 use crate::value::{Array, Interval, Value};
 use bigdecimal::BigDecimal;
@@ -390,6 +391,7 @@ fn put_fixed(to: &mut [u8], v: &Value, ty: Type) {
             to[8..12].copy_from_slice(&x.days.to_le_bytes());
             to[12..16].copy_from_slice(&x.months.to_le_bytes());
         }
+        Value::Packed(_, form) => to[..form.len()].copy_from_slice(form),
         _ => panic!("{v:?} is not of the fixed type {ty:?}"),
     }
 }
@@ -402,6 +404,7 @@ fn put_varying(out: &mut Vec<u8>, v: &Value) {
         Value::Bytea(b) => out.extend_from_slice(b),
         Value::Numeric(n) => put_numeric(out, n),
         Value::Array(a) => put_array(out, a),
+        Value::Packed(_, form) => out.extend_from_slice(form),
         _ => panic!("{v:?} is not of a varying type"),
     }
 }
@@ -507,7 +510,10 @@ pub fn decode_value(ty: Type, b: &[u8]) -> Option<Value> {
         Type::Json | Type::Jsonb => Value::Json(std::str::from_utf8(b).ok()?.into()),
         Type::User(u) => Value::Enum(u, i8() as u64),
         t if t.element().is_some() => Value::Array(Box::new(get_array(t, b)?)),
-        _ => Value::Text(std::str::from_utf8(b).ok()?.into()),
+        t => match Packed::of(t) {
+            Some(kind) => kind.is_form(b).then(|| Value::Packed(kind, b.into()))?,
+            None => Value::Text(std::str::from_utf8(b).ok()?.into()),
+        },
     })
 }
 

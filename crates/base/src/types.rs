@@ -28,9 +28,16 @@ pub enum Type {
     Uuid,
     Date,
     Time,
+    TimeTz,
     Timestamp,
     TimestampTz,
     Interval,
+    Bit,
+    VarBit,
+    Inet,
+    Cidr,
+    MacAddr,
+    MacAddr8,
     Json,
     Jsonb,
     Oid,
@@ -80,6 +87,13 @@ pub enum Type {
     RegNamespaceArray,
     TidArray,
     XidArray,
+    TimeTzArray,
+    BitArray,
+    VarBitArray,
+    InetArray,
+    CidrArray,
+    MacAddrArray,
+    MacAddr8Array,
     /// An enum.
     User(UserType),
     /// An array of an enum's values.
@@ -177,9 +191,16 @@ types! {
     Uuid 2950 "uuid" 16 2951 None;
     Date 1082 "date" 4 1182 None;
     Time 1083 "time" 8 1183 None;
+    TimeTz 1266 "timetz" 12 1270 None;
     Timestamp 1114 "timestamp" 8 1115 None;
     TimestampTz 1184 "timestamptz" 8 1185 None;
     Interval 1186 "interval" 16 1187 None;
+    Bit 1560 "bit" -1 1561 None;
+    VarBit 1562 "varbit" -1 1563 None;
+    Inet 869 "inet" -1 1041 None;
+    Cidr 650 "cidr" -1 651 None;
+    MacAddr 829 "macaddr" 6 1040 None;
+    MacAddr8 774 "macaddr8" 8 775 None;
     Json 114 "json" -1 199 None;
     Jsonb 3802 "jsonb" -1 3807 None;
     Oid 26 "oid" 4 1028 None;
@@ -225,6 +246,13 @@ types! {
     RegNamespaceArray 4090 "_regnamespace" -1 0 Some(Type::RegNamespace);
     TidArray 1010 "_tid" -1 0 Some(Type::Tid);
     XidArray 1011 "_xid" -1 0 Some(Type::Xid);
+    TimeTzArray 1270 "_timetz" -1 0 Some(Type::TimeTz);
+    BitArray 1561 "_bit" -1 0 Some(Type::Bit);
+    VarBitArray 1563 "_varbit" -1 0 Some(Type::VarBit);
+    InetArray 1041 "_inet" -1 0 Some(Type::Inet);
+    CidrArray 651 "_cidr" -1 0 Some(Type::Cidr);
+    MacAddrArray 1040 "_macaddr" -1 0 Some(Type::MacAddr);
+    MacAddr8Array 775 "_macaddr8" -1 0 Some(Type::MacAddr8);
 }
 
 impl Type {
@@ -254,6 +282,9 @@ impl Type {
             // The rank of an enum's label.
             Type::User(_) => Some(8),
             Type::Uuid | Type::Interval => Some(16),
+            Type::MacAddr => Some(6),
+            Type::MacAddr8 => Some(8),
+            Type::TimeTz => Some(crate::packed::timetz::WIDTH),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@
 //! A value takes 24 bytes; short strings (to 24 bytes) allocate nothing.
 
 use crate::numeric::Numeric;
+use crate::packed::Packed;
 use crate::types::Type;
 use crate::user_type::UserType;
 use compact_str::CompactString;
@@ -48,6 +49,8 @@ pub enum Value {
     Array(Box<Array>),
     /// The rank of an enum's label.
     Enum(UserType, u64),
+    /// A bit string, an address, a time with a zone: the form that [`crate::packed`] describes.
+    Packed(Packed, Box<[u8]>),
 }
 
 /// PostgreSQL's interval: the three parts are kept apart.
@@ -122,6 +125,7 @@ impl Value {
             Value::Oid(_) => Type::Oid,
             Value::Array(a) => a.element.array_of().unwrap_or(Type::TextArray),
             Value::Enum(ty, _) => Type::User(*ty),
+            Value::Packed(kind, _) => kind.ty(),
         })
     }
 

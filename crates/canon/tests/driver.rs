@@ -78,6 +78,63 @@ impl<'a> FromSql<'a> for Label {
     }
 }
 
+/// Values of types that this driver has no code for, byte by byte as PostgreSQL sends and takes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn bit_strings_and_addresses_travel_as_bytes() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    let select = "SELECT $1::bit(5), $2::varbit, $3::inet, $4::cidr, $5::macaddr, $6::macaddr8, $7::timetz, \
+        $1::bit(5)::text || ' ' || $2::varbit::text || ' ' || $3::inet || ' ' || $4::cidr || ' ' || $5::macaddr || ' ' || $6::macaddr8 || ' ' || $7::timetz";
+    let values = [
+        Raw(vec![0, 0, 0, 5, 0xb0]),
+        Raw(vec![0, 0, 0, 0]),
+        Raw(vec![2, 8, 0, 4, 10, 1, 2, 3]),
+        Raw([&[3, 32, 1, 16, 0x20, 0x01, 0x0d, 0xb8][..], &[0; 12]].concat()),
+        Raw(vec![8, 0, 0x2b, 1, 2, 3]),
+        Raw(vec![8, 0, 0x2b, 0xff, 0xfe, 1, 2, 3]),
+        Raw([&3_600_000_000i64.to_be_bytes()[..], &(-7200i32).to_be_bytes()].concat()),
+    ];
+    let values = values.each_ref().map(|v| v as &(dyn ToSql + Sync));
+    let got = client.query_one(select, &values).await.unwrap();
+    let text = "10110  10.1.2.3/8 2001:db8::/32 08:00:2b:01:02:03 08:00:2b:ff:fe:01:02:03 01:00:00+02";
+    assert_eq!(got.get::<_, &str>(7), text);
+    for (i, v) in values.iter().enumerate() {
+        let mut sent = BytesMut::new();
+        v.to_sql_checked(got.columns()[i].type_(), &mut sent).unwrap();
+        assert_eq!(got.get::<_, Raw>(i).0, sent[..], "{i}");
+    }
+    let host_bits = Raw(vec![2, 8, 1, 4, 10, 1, 2, 3]);
+    let wrong = client.query_one("SELECT $1::cidr", &[&host_bits]).await;
+    assert_eq!(sqlstate(&wrong.unwrap_err()), "22P03");
+}
+
+/// A value's bytes on the wire.
+#[derive(Debug)]
+struct Raw(Vec<u8>);
+
+impl ToSql for Raw {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Raw {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Raw, Box<dyn Error + Sync + Send>> {
+        Ok(Raw(raw.into()))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn values_travel_both_ways_in_binary() {
     let server = Server::start().await;

@@ -232,6 +232,7 @@ macro_rules! files {
 }
 
 files! {
+    bits
     enums domains
     aggregates answers arithmetic arrays
     catalog constraints cursors
@@ -242,9 +243,10 @@ files! {
     joins json
     literals locking
     made membership merge
+    networks
     not_valid nulls
     refused
     select split strings subqueries system_columns
-    temporary tools types
+    temporary timetz tools types
     windows writes_in_with cascades kept_texts
 }

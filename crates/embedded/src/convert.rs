@@ -152,6 +152,7 @@ fn of_type(v: &Value, ty: Type, c: &Column) -> Result<Value> {
         Value::Oid(_) => ty == Type::Oid,
         Value::Array(a) => ty.element() == Some(a.element),
         Value::Enum(of, _) => ty == Type::User(*of),
+        Value::Packed(kind, _) => ty == kind.ty(),
     };
     if !fits {
         return Err(mismatch(&Datum::Value(v), c));

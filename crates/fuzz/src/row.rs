@@ -18,6 +18,10 @@ const TYPES: &[Type] = &[
     Type::Timestamp,
     Type::Interval,
     Type::Jsonb,
+    Type::TimeTz,
+    Type::VarBit,
+    Type::Inet,
+    Type::MacAddr,
     Type::Int4Array,
     Type::TextArray,
 ];

@@ -1,7 +1,8 @@
 //! Properties of values: what is written, as text or in binary, reads back the same; encoded keys sort as values do.
 
+use base::packed::{bits, inet::Inet, timetz};
 use base::value::{Array, Interval};
-use base::{ColumnType, Numeric, Type, Value, key, row};
+use base::{ColumnType, Numeric, Packed, Type, Value, key, row};
 use proptest::prelude::*;
 use sql::types::datetime::{END_DATE, END_TIMESTAMP, MIN_DATE, MIN_TIMESTAMP, USECS_PER_DAY};
 use sql::types::zone::Zone;
@@ -86,6 +87,23 @@ fn scalar(ty: Type) -> BoxedStrategy<Value> {
                 }))
             })
             .boxed(),
+        Type::VarBit => prop::collection::vec(any::<bool>(), 0..40)
+            .prop_map(|b| Value::Packed(Packed::VarBit, bits::collect(b.into_iter())))
+            .boxed(),
+        Type::Inet => (any::<bool>(), any::<u8>(), any::<u128>())
+            .prop_map(|(v6, bits, a)| {
+                let (width, address) = if v6 { (128, a) } else { (32, a as u32 as u128) };
+                let bits = bits % (width + 1);
+                let inet = Inet { v6, bits, address };
+                Value::Packed(Packed::Inet, inet.form())
+            })
+            .boxed(),
+        Type::MacAddr => any::<[u8; 6]>()
+            .prop_map(|b| Value::Packed(Packed::MacAddr, b.into()))
+            .boxed(),
+        Type::TimeTz => (0..=USECS_PER_DAY, -57_599..57_599i32)
+            .prop_map(|(local, west)| Value::Packed(Packed::TimeTz, timetz::form(local, west)))
+            .boxed(),
         Type::Jsonb => jsons().boxed(),
         Type::Oid => any::<u32>().prop_map(Value::Oid).boxed(),
         Type::Int4Array | Type::TextArray | Type::NumericArray => arrays(ty).boxed(),
@@ -137,6 +155,10 @@ const TYPES: &[Type] = &[
     Type::TimestampTz,
     Type::Interval,
     Type::Jsonb,
+    Type::VarBit,
+    Type::Inet,
+    Type::MacAddr,
+    Type::TimeTz,
     Type::Oid,
     Type::Int4Array,
     Type::TextArray,

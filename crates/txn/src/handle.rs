@@ -337,6 +337,11 @@ pub(crate) fn plain(v: &Value) -> String {
         Value::Text(s) => s.to_string(),
         Value::Json(s) => s.to_string(),
         Value::Enum(ty, rank) => ty.label(*rank).unwrap_or_default().into(),
+        Value::Packed(kind, form) => {
+            let mut s = String::new();
+            kind.write_text(form, &mut s);
+            s
+        }
         Value::Uuid(u) => {
             let h: String = u.iter().map(|b| format!("{b:02x}")).collect();
             format!(

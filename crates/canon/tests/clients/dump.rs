@@ -173,6 +173,9 @@ const SCHEMA: &str = r#"
         SELECT g % 50 + 1, g / 7.0, 'c' || g % 9, '\x00ff', ARRAY[date '2020-01-01' + g]
         FROM generate_series(1, 200) g;
     INSERT INTO counted (note) VALUES (E'tab\there'), (NULL), ('\N');
+    CREATE TABLE net (ip inet PRIMARY KEY DEFAULT '10.0.0.1'::inet, n cidr, m macaddr, w macaddr8, f bit(3) DEFAULT B'101' CHECK (f <> B'000'), v bit varying(8)[], at timetz(1));
+    CREATE INDEX net_at ON net (at DESC, n);
+    INSERT INTO net VALUES ('::1', '10/8', '08:00:2b:01:02:03', '08:00:2b:01:02:03', B'011', '{1,0110}', '12:00:00.25+02'), (DEFAULT, NULL, NULL, NULL, DEFAULT, '{}', NULL);
 "#;
 
 /// All rows, and what the sequences give next.
@@ -189,6 +192,7 @@ const ROWS: &str = r#"
     SELECT conname, convalidated FROM pg_constraint WHERE conrelid = 'loose'::regclass ORDER BY 1;
     SELECT id FROM app.customer WHERE lower(mail) = '7@x' AND name <> 'n0';
     SELECT * FROM app.word ORDER BY w;
+    SELECT * FROM net ORDER BY ip;
     SELECT conname, contypid::regtype FROM pg_constraint WHERE contypid IN ('app.short'::regtype, 'app.open'::regtype) ORDER BY 1;
     SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'app.word'::regclass AND attnum > 0 ORDER BY attnum;
     SELECT enum_range(NULL::app.state), obj_description('app.state'::regtype, 'pg_type');

@@ -4,7 +4,8 @@ use super::window::Windows;
 use super::{Binder, Bound, Scope};
 use crate::expr::{Expr, Slot};
 use crate::logical::{Agg, SetCall};
-use base::{ColumnType, Error, Numeric, Result, SqlState, Type, Value};
+use base::packed::bits;
+use base::{ColumnType, Error, Numeric, Packed, Result, SqlState, Type, Value};
 use sqlparser::ast::{self, AccessExpr, Expr as Ast, Subscript, UnaryOperator};
 use std::str::FromStr;
 
@@ -321,6 +322,8 @@ impl Binder<'_> {
             | ast::Value::UnicodeStringLiteral(s)
             | ast::Value::NationalStringLiteral(s) => text(s),
             ast::Value::DollarQuotedString(s) => text(&s.value),
+            ast::Value::SingleQuotedByteStringLiteral(s) => bit_string(bits::read_binary_digits(s)?),
+            ast::Value::HexStringLiteral(s) => bit_string(bits::read_hex(s)?),
             ast::Value::Boolean(b) => Bound::new(Expr::Const(Value::Bool(*b)), Type::Bool),
             ast::Value::Null => Bound::new(Expr::NULL, Type::Unknown),
             ast::Value::Placeholder(p) => self.param(p)?,
@@ -685,6 +688,10 @@ impl Binder<'_> {
 }
 
 /// A numeric literal.
+fn bit_string(form: Box<[u8]>) -> Bound {
+    Bound::new(Expr::Const(Value::Packed(Packed::Bit, form)), Type::Bit)
+}
+
 fn number(s: &str) -> Result<Bound> {
     let plain = s.replace('_', "");
     let digits = plain.strip_prefix('-').unwrap_or(&plain);

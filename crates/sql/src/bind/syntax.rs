@@ -11,12 +11,13 @@ use base::{Error, Result, SqlState};
 use sqlparser::ast::{Expr, LockClause, LockType, ObjectNamePart, Query, SetExpr, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
 use txn::LockMode;
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    let tokens = array_types(named_operators(join_strings(tokens)));
+    let tokens = typed_strings(join_strings(tokens));
+    let tokens = array_types(named_operators(tokens));
     let tokens = super::merge_text::adapt(element_targets(like_clauses(tokens)));
     let tokens = view_options(null_tests(precise_intervals(tokens)));
     let tokens = computed_fetch(values_compared(tokens));
@@ -336,6 +337,43 @@ fn precise_intervals(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             let behind = string - (close - open);
             tokens.splice(behind..behind, modifier);
         }
+    }
+    tokens
+}
+
+/// Types that the parser takes for plain names.
+const TYPE_WORDS: [&str; 5] = ["inet", "cidr", "macaddr", "macaddr8", "citext"];
+
+/// `inet '::1'` is `CAST('::1' AS inet)`.
+fn typed_strings(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let names = |t: &TokenWithSpan| word_of(t).is_some_and(|w| TYPE_WORDS.contains(&&*w));
+    if !tokens.iter().any(names) {
+        return tokens;
+    }
+    let solid = solid(&tokens);
+    // From the end, so that what is ahead keeps its place.
+    for at in solid.windows(2).rev() {
+        let &[name, string] = at else { continue };
+        let text = matches!(
+            tokens[string].token,
+            Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_)
+        );
+        if !text || !names(&tokens[name]) {
+            continue;
+        }
+        let span = tokens[name].span;
+        let token = |t| TokenWithSpan::new(t, span);
+        let cast = [
+            token(Token::make_keyword("CAST")),
+            token(Token::LParen),
+            tokens[string].clone(),
+            token(Token::Whitespace(Whitespace::Space)),
+            token(Token::make_keyword("AS")),
+            token(Token::Whitespace(Whitespace::Space)),
+            tokens[name].clone(),
+            token(Token::RParen),
+        ];
+        tokens.splice(name..=string, cast);
     }
     tokens
 }

@@ -166,6 +166,7 @@ pub(super) fn columns(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
 fn sizes(cx: &CatalogScan<'_>, ty: ColumnType) -> [(&'static str, Value); 10] {
     let limit = match ty.ty {
         Type::Varchar | Type::Bpchar if ty.typmod >= 4 => Some(ty.typmod - 4),
+        Type::Bit | Type::VarBit if ty.typmod > 0 => Some(ty.typmod),
         _ => None,
     };
     let octets = match ty.ty {
@@ -175,7 +176,11 @@ fn sizes(cx: &CatalogScan<'_>, ty: ColumnType) -> [(&'static str, Value); 10] {
     let (precision, radix, scale) = numeric(ty.ty, ty.typmod);
     let time = match ty.ty {
         Type::Date => Some(0),
-        Type::Time | Type::Timestamp | Type::TimestampTz | Type::Interval => {
+        Type::Time
+        | Type::TimeTz
+        | Type::Timestamp
+        | Type::TimestampTz
+        | Type::Interval => {
             Some(if ty.typmod >= 0 {
                 ty.typmod & 0xffff
             } else {

@@ -289,6 +289,13 @@ const OPERATOR_CLASSES: &[(Oid, &str, Oid, Type, bool)] = &[
     (10042, "varchar_ops", 1994, Type::Text, false),
     (3128, "timestamp_ops", 434, Type::Timestamp, true),
     (10065, "uuid_ops", 2968, Type::Uuid, true),
+    (10002, "bit_ops", 423, Type::Bit, true),
+    (10009, "cidr_ops", 1974, Type::Inet, false),
+    (10015, "inet_ops", 1974, Type::Inet, true),
+    (10024, "macaddr_ops", 1984, Type::MacAddr, true),
+    (10026, "macaddr8_ops", 3371, Type::MacAddr8, true),
+    (10041, "timetz_ops", 2000, Type::TimeTz, true),
+    (10043, "varbit_ops", 2002, Type::VarBit, true),
 ];
 
 /// `enum_ops`, over `anyenum`.
@@ -298,6 +305,7 @@ const ENUM_CLASS: Oid = 10046;
 pub(super) fn operator_class(ty: Type) -> Oid {
     let ty = match ty {
         Type::Varchar => Type::Text,
+        Type::Cidr => Type::Inet,
         Type::User(_) => return ENUM_CLASS,
         ty => ty,
     };

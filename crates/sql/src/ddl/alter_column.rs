@@ -335,8 +335,12 @@ fn same_bytes(old: ColumnType, new: ColumnType) -> bool {
     }
     match (numeric_modifier(old.typmod), numeric_modifier(new.typmod)) {
         _ if new.typmod < 0 => old.ty != Type::Bpchar,
+        _ if old.ty == Type::VarBit => old.typmod > 0 && new.typmod >= old.typmod,
         (Some((p, s)), Some((q, t))) if old.ty == Type::Numeric => s == t && q >= p,
-        _ if matches!(old.ty, Type::Time | Type::Timestamp | Type::TimestampTz) => {
+        _ if matches!(
+            old.ty,
+            Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz
+        ) => {
             old.typmod >= 0 && new.typmod >= old.typmod || new.typmod == 6
         }
         _ => false,

@@ -19,10 +19,10 @@ pub fn cast_volatility(from: Type, to: Type) -> Volatility {
     let date = |t| {
         matches!(
             t,
-            Type::Date | Type::Time | Type::Timestamp | Type::TimestampTz
+            Type::Date | Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz
         )
     };
-    let zone = |t| t == Type::TimestampTz;
+    let zone = |t| matches!(t, Type::TimeTz | Type::TimestampTz);
     if reg(from) && to.is_string() || reg(to) && from.is_string() {
         return Volatility::Stable;
     }
@@ -49,6 +49,10 @@ fn settled_literal(text: &str, to: Type) -> bool {
     match to {
         Type::Date | Type::Timestamp => iso || matches!(t, "infinity" | "-infinity" | "epoch"),
         Type::Time => t.starts_with(|c: char| c.is_ascii_digit()),
+        Type::TimeTz => {
+            let clock = |c: char| c.is_ascii_digit() || ":.+-".contains(c);
+            t.chars().all(clock) && t.contains(['+', '-']) && t.contains(':')
+        }
         Type::TimestampTz => {
             iso && (t.ends_with('Z') || t.len() > 10 && t[10..].contains(['+', '-']))
         }

@@ -59,7 +59,7 @@ fn sums(r: &mut Registry) {
 
 /// `min` and `max`.
 fn extremes(r: &mut Registry) {
-    let ordered: [Sig; 16] = [
+    let ordered: [Sig; 18] = [
         INT2,
         INT4,
         INT8,
@@ -72,7 +72,9 @@ fn extremes(r: &mut Registry) {
         TIME,
         TIMESTAMP,
         TIMESTAMPTZ,
+        TIMETZ,
         INTERVAL,
+        INET,
         OID,
         ANYARRAY,
         ANYENUM,
@@ -138,6 +140,9 @@ fn truths_and_bits(r: &mut Registry) {
         for t in [INT2, INT4, INT8] {
             r.agg(n, &[t], t, new);
         }
+    }
+    for (n, new) in super::bits::AGGREGATES {
+        r.agg(n, &[BIT], BIT, new);
     }
 }
 

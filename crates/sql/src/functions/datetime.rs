@@ -363,7 +363,7 @@ fn justify_interval(i: &Interval) -> Result<Interval> {
     Ok(r)
 }
 
-fn zone_of(v: &Value) -> Result<Zone> {
+pub(super) fn zone_of(v: &Value) -> Result<Zone> {
     match v {
         Value::Interval(i) if i.months != 0 || i.days != 0 => Err(Error::new(
             SqlState::INVALID_PARAMETER_VALUE,
@@ -439,17 +439,15 @@ fn clock(r: &mut Registry) {
     r.f("current_date", &[], DATE, STA, |_, c| {
         Ok(Value::Date(timestamp_to_date(local_now(c))))
     });
-    for n in ["localtime", "current_time"] {
-        r.f(n, &[], TIME, STA, |_, c| {
-            Ok(Value::Time(local_now(c).rem_euclid(USECS_PER_DAY)))
-        });
-        r.f(n, &[INT4], TIME, STA, |a, c| {
-            Ok(Value::Time(round_to(
-                local_now(c).rem_euclid(USECS_PER_DAY),
-                int(&a[0]),
-            )))
-        });
-    }
+    r.f("localtime", &[], TIME, STA, |_, c| {
+        Ok(Value::Time(local_now(c).rem_euclid(USECS_PER_DAY)))
+    });
+    r.f("localtime", &[INT4], TIME, STA, |a, c| {
+        Ok(Value::Time(round_to(
+            local_now(c).rem_euclid(USECS_PER_DAY),
+            int(&a[0]),
+        )))
+    });
     r.f("localtimestamp", &[], TIMESTAMP, STA, |_, c| {
         Ok(Value::Timestamp(local_now(c)))
     });

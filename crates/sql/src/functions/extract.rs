@@ -11,7 +11,8 @@ use crate::types::datetime::{
     Fields, USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC, calendar, is_infinite,
 };
 use crate::types::numeric::from_scaled;
-use base::{Interval, Numeric, Result, Type, Value};
+use base::packed::timetz;
+use base::{Interval, Numeric, Packed, Result, Type, Value};
 use num_bigint::BigInt;
 
 type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
@@ -61,6 +62,10 @@ fn field(name: &str, v: &Value, c: &EvalContext<'_>) -> Result<Option<Numeric>> 
             moment(name, local, *t, Some(east), Type::TimestampTz)
         }
         Value::Time(t) => time(name, *t, Type::Time),
+        Value::Packed(Packed::TimeTz, form) => {
+            let (us, west) = timetz::parts(form);
+            time_with_zone(name, us, west)
+        }
         Value::Interval(i) => interval(name, i),
         v => panic!("{v:?} has no fields"),
     }
@@ -74,6 +79,17 @@ fn time(name: &str, us: i64, ty: Type) -> Result<Option<Numeric>> {
     clock(unit, us)
         .map(Some)
         .ok_or_else(|| unsupported_unit(name, ty))
+}
+
+fn time_with_zone(name: &str, us: i64, west: i32) -> Result<Option<Numeric>> {
+    let east = i64::from(-west);
+    Ok(Some(match name {
+        "timezone" => whole(east),
+        "timezone_hour" => whole(east / 3600),
+        "timezone_minute" => whole(east / 60 % 60),
+        "epoch" => scaled(i128::from(us - east * USECS_PER_SEC), 6),
+        _ => return time(name, us, Type::TimeTz),
+    }))
 }
 
 /// Fields of the time of day.
@@ -211,7 +227,7 @@ fn date_part(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
 
 /// Adds both.
 pub(super) fn register(r: &mut Registry) {
-    for t in [DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL] {
+    for t in [DATE, TIME, TIMETZ, TIMESTAMP, TIMESTAMPTZ, INTERVAL] {
         let fl = if t == TIMESTAMPTZ { STA } else { IMM };
         r.f("extract", &[TEXT, t], NUMERIC, fl, extract);
         r.f("date_part", &[TEXT, t], FLOAT8, fl, date_part);

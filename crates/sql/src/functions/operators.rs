@@ -103,6 +103,12 @@ fn compare(r: &mut Registry) {
         TIMESTAMPTZ,
         TID,
         UUID,
+        TIMETZ,
+        BIT,
+        VARBIT,
+        INET,
+        MACADDR,
+        MACADDR8,
         ANYARRAY,
         ANYENUM,
     ];

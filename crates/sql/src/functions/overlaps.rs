@@ -18,6 +18,10 @@ pub fn register(r: &mut Registry) {
             }
         }
     }
+    let zoned = [TIMETZ, TIMETZ, TIMETZ, TIMETZ];
+    r.f("overlaps", &zoned, BOOL, IMM_N, |a, c| {
+        overlaps(&a.iter().map(super::timetz::moment).collect::<Vec<_>>(), c)
+    });
 }
 
 /// Start and, where it is known, end; nothing when neither is.

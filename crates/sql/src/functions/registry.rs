@@ -20,6 +20,7 @@ pub(super) mod names {
         TIMESTAMP Timestamp; TIMESTAMPTZ TimestampTz; INTERVAL Interval; JSON Json; JSONB Jsonb; OID Oid;
         REGCLASS RegClass; REGTYPE RegType; REGPROC RegProc; REGNAMESPACE RegNamespace; VOID Void; RECORD Record;
         INT4ARRAY Int4Array; FLOAT8ARRAY Float8Array; TEXTARRAY TextArray; NAMEARRAY NameArray; OIDVECTOR OidVector;
+        TIMETZ TimeTz; BIT Bit; VARBIT VarBit; INET Inet; CIDR Cidr; MACADDR MacAddr; MACADDR8 MacAddr8;
         PGNODETREE PgNodeTree; TID Tid; XID Xid; INT2VECTOR Int2Vector; INT2ARRAY Int2Array; OIDARRAY OidArray; ACLITEMARRAY AclItemArray;
     }
     pub const ANYELEMENT: Sig = Sig::AnyElement;
@@ -140,6 +141,9 @@ impl Registry {
 static OPERATORS: LazyLock<Registry> = LazyLock::new(|| {
     let mut r = Registry::default();
     super::operators::register(&mut r);
+    super::bits::register_operators(&mut r);
+    super::network::register_operators(&mut r);
+    super::timetz::register_operators(&mut r);
     r
 });
 
@@ -150,6 +154,9 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::jsonb::register(&mut r);
     super::json_text::register(&mut r);
     super::math::register(&mut r);
+    super::bits::register(&mut r);
+    super::network::register(&mut r);
+    super::timetz::register(&mut r);
     super::array::register(&mut r);
     super::array::register_assignment(&mut r);
     super::bytes::register(&mut r);

@@ -177,7 +177,9 @@ pub fn category(t: Type) -> char {
         | Type::RegNamespace => 'N',
         Type::Text | Type::Varchar | Type::Bpchar | Type::Name => 'S',
         Type::Char | Type::PgNodeTree => 'Z',
-        Type::Date | Type::Time | Type::Timestamp | Type::TimestampTz => 'D',
+        Type::Date | Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz => 'D',
+        Type::Bit | Type::VarBit => 'V',
+        Type::Inet | Type::Cidr => 'I',
         Type::Interval => 'T',
         Type::Unknown => 'X',
         Type::Void | Type::Record => 'P',
@@ -191,7 +193,14 @@ pub fn category(t: Type) -> char {
 pub fn is_preferred(t: Type) -> bool {
     matches!(
         t,
-        Type::Bool | Type::Float8 | Type::Oid | Type::Text | Type::TimestampTz | Type::Interval
+        Type::Bool
+            | Type::Float8
+            | Type::Oid
+            | Type::Text
+            | Type::TimestampTz
+            | Type::Interval
+            | Type::VarBit
+            | Type::Inet
     )
 }
 

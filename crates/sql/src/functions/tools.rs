@@ -174,7 +174,9 @@ fn number(a: &[Value]) -> (Option<i32>, Option<i32>, Option<i32>) {
 fn fraction(a: &[Value]) -> Option<i32> {
     match type_of(&a[0])? {
         Type::Date => Some(0),
-        Type::Time | Type::Timestamp | Type::TimestampTz => Some(modifier(&a[1]).unwrap_or(6)),
+        Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz => {
+            Some(modifier(&a[1]).unwrap_or(6))
+        }
         Type::Interval => Some(match modifier(&a[1]) {
             Some(n) if n & 0xffff != 0xffff => n & 0xffff,
             _ => 6,

@@ -5,7 +5,7 @@
 
 use super::json;
 use super::numeric::{MAX_SCALE, pow10};
-use base::{Array, Error, Interval, Numeric, Result, SqlState, Type, Value};
+use base::{Array, Error, Interval, Numeric, Packed, Result, SqlState, Type, Value};
 use bigdecimal::BigDecimal;
 use num_bigint::{BigInt, Sign};
 
@@ -42,6 +42,7 @@ pub fn encode(v: &Value, ty: Type, out: &mut Vec<u8>) {
         Value::Enum(ty, rank) => {
             out.extend_from_slice(ty.label(*rank).unwrap_or_default().as_bytes());
         }
+        Value::Packed(kind, form) => kind.write_binary(form, out),
     }
 }
 
@@ -184,7 +185,10 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
         Type::Bpchar => Value::text(base::text(b)?.trim_end_matches(' ')),
         Type::User(u) => super::text::label(base::text(b)?, u)?,
         t if t.element().is_some() => Value::Array(Box::new(get_array(b, t)?)),
-        _ => Value::text(base::text(b)?),
+        t => match Packed::of(t) {
+            Some(kind) => Value::Packed(kind, kind.read_binary(b)?),
+            None => Value::text(base::text(b)?),
+        },
     })
 }
 
@@ -349,6 +353,16 @@ mod tests {
             ),
             ("{}", TextArray, "000000000000000000000019"),
             ("1.5", Float8, "3ff8000000000000"),
+            ("10110", Bit, "00000005b0"),
+            ("10.1.2.3/8", Inet, "020800040a010203"),
+            ("10.0.0.0/8", Cidr, "020801040a000000"),
+            ("08:00:2b:01:02:03", MacAddr, "08002b010203"),
+            ("04:05:06-08", TimeTz, "000000036c883280 00007080"),
+            (
+                "{101,1}",
+                VarBitArray,
+                "00000001000000000000061a0000000200000001 0000000500000003a0 000000050000000180",
+            ),
         ] {
             assert_eq!(hex(s, ty), want.replace(' ', ""), "{s}");
         }

@@ -5,7 +5,7 @@
 
 use super::datetime::{USECS_PER_DAY, is_infinite, overflow};
 use super::json::{self, Json};
-use super::{OutputSettings, float, numeric as num, out_of_range, text, typename};
+use super::{OutputSettings, float, numeric as num, out_of_range, packed, text, typename};
 use base::{Array, ColumnType, Error, Interval, Numeric, Result, SqlState, Type, Value};
 use compact_str::CompactString;
 use num_bigint::BigInt;
@@ -84,6 +84,10 @@ fn catalogued(from: Type, to: Type) -> Option<CastKind> {
         (Text | Varchar | Bpchar, Char) => Assignment,
         (Bool, Text | Varchar | Bpchar) => Assignment,
         (Date, Timestamp | TimestampTz) | (Timestamp, TimestampTz) | (Time, Interval) => Implicit,
+        (Time, TimeTz) | (Cidr, Inet) | (Bit, VarBit) | (VarBit, Bit) => Implicit,
+        (MacAddr, MacAddr8) | (MacAddr8, MacAddr) => Implicit,
+        (TimeTz, Time) | (TimestampTz, TimeTz) | (Inet, Cidr) => Assignment,
+        (Bit, Int4 | Int8) | (Int4 | Int8, Bit) => Explicit,
         (Timestamp, Date | Time) | (TimestampTz, Date | Time | Timestamp) | (Interval, Time) => {
             Assignment
         }
@@ -105,6 +109,9 @@ pub fn apply(
     }
     let v = if from.ty == to.ty {
         v
+    } else if let (Type::Bit, Some(n)) = (to.ty, v.as_i64()) {
+        // The length says which bits of the number there are.
+        return Ok(packed::bits_of_number(n, to.typmod));
     } else {
         convert(v, from, to.ty, explicit, settings)?
     };
@@ -128,6 +135,7 @@ pub fn modify(v: Value, to: ColumnType, explicit: bool) -> Result<Value> {
             }
             Value::Array(a)
         }
+        Value::Packed(kind, form) if explicit => packed::cut(kind, form, p)?,
         v => base::modifier::fit(v, p)?,
     })
 }
@@ -251,6 +259,12 @@ fn convert(
             micros: t,
         }))),
         (Value::Interval(i), Type::Time) => Ok(Value::Time(i.micros.rem_euclid(USECS_PER_DAY))),
+        (Value::Packed(kind, form), t) => {
+            packed::convert(kind, form, t)?.ok_or_else(|| cannot(from.ty, to))
+        }
+        (v @ (Value::Time(_) | Value::TimestampTz(_)), Type::TimeTz) => {
+            Ok(packed::with_zone(&v, settings))
+        }
         (Value::Text(s), t) if t.is_string() || t == Type::PgNodeTree || t == Type::AclItem => {
             Ok(Value::Text(s))
         }

@@ -21,6 +21,7 @@ pub mod json;
 pub mod json_raw;
 pub mod numeric;
 pub mod ops;
+pub mod packed;
 pub mod place;
 pub mod record;
 pub mod settings;
@@ -42,7 +43,7 @@ pub(crate) fn invalid_input(ty: Type, s: &str) -> Error {
         _ => &name,
     };
     let code = match ty {
-        Type::Date | Type::Time | Type::Timestamp | Type::TimestampTz | Type::Interval => {
+        Type::Date | Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz | Type::Interval => {
             SqlState::INVALID_DATETIME_FORMAT
         }
         _ => SqlState::INVALID_TEXT_REPRESENTATION,
@@ -74,6 +75,7 @@ pub fn value_bytes(v: &Value) -> usize {
         Value::Bytea(b) => b.len(),
         Value::Numeric(_) => 64,
         Value::Uuid(_) | Value::Interval(_) => 16,
+        Value::Packed(_, form) => form.len(),
         Value::Array(a) => 64 + a.items.iter().map(value_bytes).sum::<usize>(),
         _ => 0,
     }

@@ -5,7 +5,7 @@ use super::settings::ByteaOutput;
 use super::{
     OutputSettings, array_text, cast, float, invalid_input, json, numeric, place, typename,
 };
-use base::{ColumnType, Error, Oid, Result, SqlState, Type, UserType, Value};
+use base::{ColumnType, Error, Oid, Packed, Result, SqlState, Type, UserType, Value};
 use std::fmt::Write;
 
 macro_rules! put {
@@ -39,6 +39,7 @@ pub fn output(v: &Value, ty: Type, settings: &OutputSettings, out: &mut String) 
         Value::Oid(x) => oid(*x, ty, settings, out),
         Value::Array(a) => array_text::write(a, ty, settings, out),
         Value::Enum(ty, rank) => out.push_str(ty.label(*rank).unwrap_or_default()),
+        Value::Packed(kind, form) => kind.write_text(form, out),
     }
 }
 
@@ -194,6 +195,7 @@ pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value
         Type::Uuid => Value::Uuid(Box::new(read_uuid(s)?)),
         Type::Date => Value::Date(parse::date(s, settings)?),
         Type::Time => Value::Time(parse::time(s, ty.typmod, settings)?),
+        Type::TimeTz => Value::Packed(Packed::TimeTz, parse::timetz(s, ty.typmod, settings)?),
         Type::Timestamp => Value::Timestamp(parse::timestamp(s, ty.typmod, settings)?),
         Type::TimestampTz => Value::TimestampTz(parse::timestamptz(s, ty.typmod, settings)?),
         Type::Interval => Value::Interval(Box::new(interval::parse(
@@ -214,7 +216,10 @@ pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value
         Type::User(u) => label(s, u)?,
         Type::Void => Value::text(""),
         Type::Record => return Err(Error::unsupported("input of a composite type")),
-        t => Value::Array(Box::new(array_text::read(s, t, ty.typmod, settings)?)),
+        t => match Packed::of(t) {
+            Some(kind) => Value::Packed(kind, kind.fit(kind.read_text(s)?, ty.typmod)?),
+            None => Value::Array(Box::new(array_text::read(s, t, ty.typmod, settings)?)),
+        },
     };
     Ok(v)
 }

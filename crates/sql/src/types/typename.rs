@@ -1,6 +1,7 @@
 //! Names of types: as PostgreSQL prints them (`format_type`) and as SQL writes them.
 
 use base::modifier::numeric_modifier;
+use base::packed::bits::MAX_BITS;
 use base::{ColumnType, Error, Result, SqlState, Type};
 
 /// The type's name as error messages, `pg_typeof` and psql show it: `character varying(20)`, `integer[]`.
@@ -29,6 +30,11 @@ pub fn format_type(ty: Type, typmod: i32) -> String {
         }
         Type::Time if typmod >= 0 => return format!("time({typmod}) without time zone"),
         Type::Time => "time without time zone",
+        Type::TimeTz if typmod >= 0 => return format!("time({typmod}) with time zone"),
+        Type::TimeTz => "time with time zone",
+        Type::Bit if typmod >= 0 => return format!("bit({typmod})"),
+        Type::VarBit if typmod >= 0 => return format!("bit varying({typmod})"),
+        Type::VarBit => "bit varying",
         Type::Timestamp if typmod >= 0 => return format!("timestamp({typmod}) without time zone"),
         Type::Timestamp => "timestamp without time zone",
         Type::TimestampTz if typmod >= 0 => return format!("timestamp({typmod}) with time zone"),
@@ -81,9 +87,8 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
         "timestamptz" | "timestamp with time zone" => Type::TimestampTz,
         // An overload is picked by its name alone.
         "regprocedure" => Type::RegProc,
-        "timetz" | "time with time zone" => {
-            return Err(Error::unsupported("type time with time zone"));
-        }
+        "timetz" | "time with time zone" => Type::TimeTz,
+        "bit varying" | "varbit" => Type::VarBit,
         other => {
             let plain = other.trim_matches('"');
             *Type::ALL
@@ -100,6 +105,7 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
     let typmod = match (ty, mods) {
         (Type::Bpchar, []) if matches!(squeezed.as_str(), "bpchar") => -1,
         (Type::Bpchar, []) => 5,
+        (Type::Bit, []) if !name.contains('"') => 1,
         (Type::Float8 | Type::Float4, _) | (_, []) => -1,
         (Type::Varchar | Type::Bpchar, [n]) => {
             let shown = if ty == Type::Varchar {
@@ -120,7 +126,8 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
         (Type::Numeric, [p]) => numeric_typmod(*p, 0)?,
         (Type::Numeric, [p, s]) => numeric_typmod(*p, *s)?,
         (Type::Numeric, _) => return Err(bad("invalid NUMERIC type modifier")),
-        (Type::Time | Type::Timestamp | Type::TimestampTz, [p]) => (*p).clamp(0, 6),
+        (Type::Bit | Type::VarBit, [n]) => bit_typmod(ty, *n)?,
+        (Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz, [p]) => (*p).clamp(0, 6),
         (Type::Interval, [p]) => (*p).clamp(0, 6),
         _ => {
             return Err(Error::new(
@@ -176,6 +183,19 @@ pub fn parse(s: &str) -> Result<ColumnType> {
     from_sql_name(&format!("{before}{after}"), &mods, false)
 }
 
+fn bit_typmod(ty: Type, n: i32) -> Result<i32> {
+    let shown = if ty == Type::Bit { "bit" } else { "varbit" };
+    if n < 1 {
+        return Err(bad(format!("length for type {shown} must be at least 1")));
+    }
+    if n as usize > MAX_BITS {
+        return Err(bad(format!(
+            "length for type {shown} cannot exceed {MAX_BITS}"
+        )));
+    }
+    Ok(n)
+}
+
 fn numeric_typmod(p: i32, s: i32) -> Result<i32> {
     if !(1..=1000).contains(&p) {
         return Err(bad(format!(
@@ -220,6 +240,11 @@ mod tests {
         assert_eq!(f("\"char\"", &[], false), "\"char\"");
         assert_eq!(f("_int4", &[], false), "integer[]");
         assert_eq!(f("float", &[24], false), "real");
+        assert_eq!(f("time with time zone", &[], false), "time with time zone");
+        assert_eq!(f("TIMETZ", &[3], false), "time(3) with time zone");
+        assert_eq!(f("bit", &[], false), "bit(1)");
+        assert_eq!(f("bit varying", &[7], true), "bit varying(7)[]");
+        assert_eq!(f("\"bit\"", &[], false), "bit");
         assert!(
             from_sql_name("nope", &[], false)
                 .unwrap_err()

@@ -167,6 +167,11 @@ impl Zone {
         None
     }
 
+    /// Whether the offset depends on the date.
+    pub(crate) fn has_rules(&self) -> bool {
+        matches!(self.kind, Kind::Rules(_))
+    }
+
     /// The name, as SHOW prints it.
     pub fn name(&self) -> &str {
         &self.name

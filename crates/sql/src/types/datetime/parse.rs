@@ -112,6 +112,31 @@ pub fn time(s: &str, typmod: i32, settings: &OutputSettings) -> Result<i64> {
     Ok(round_to(us, typmod))
 }
 
+/// Reads a time of day with its zone; without one in the text the session's holds, as it is on the text's date or else today.
+pub fn timetz(s: &str, typmod: i32, settings: &OutputSettings) -> Result<Box<[u8]>> {
+    let bad = || invalid_input(Type::TimeTz, s);
+    let p = read(s, settings, true).map_err(|f| f.error(Type::TimeTz, s))?;
+    let today = || settings.timezone.local(settings.now);
+    let us = match (p.special, p.micros) {
+        (Some(Special::Now), _) => today().rem_euclid(USECS_PER_DAY),
+        (None, Some(us)) => us,
+        _ => return Err(bad()),
+    };
+    let day = match p.date {
+        Some((y, m, d)) => calendar::to_days(y, m, d),
+        None => today().div_euclid(USECS_PER_DAY),
+    };
+    let local = day.saturating_mul(USECS_PER_DAY).saturating_add(us);
+    let east = match p.zone {
+        Some(At::Offset(east)) => east,
+        // The offset of such a zone is not known without a date.
+        Some(At::Zone(z)) if p.date.is_none() && z.has_rules() => return Err(bad()),
+        Some(At::Zone(z)) => z.offset_of_local(local),
+        None => settings.timezone.offset_of_local(local),
+    };
+    Ok(base::packed::timetz::form(round_to(us, typmod), -east))
+}
+
 /// Reads a timestamp; a zone in the text is ignored, as PostgreSQL does.
 pub fn timestamp(s: &str, typmod: i32, settings: &OutputSettings) -> Result<i64> {
     moment(s, typmod, Type::Timestamp, settings)

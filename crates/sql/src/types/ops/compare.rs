@@ -23,6 +23,7 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Oid(x), Value::Oid(y)) => x.cmp(y),
         (Value::Char(x), Value::Char(y)) => x.cmp(y),
         (Value::Enum(_, x), Value::Enum(_, y)) => x.cmp(y),
+        (Value::Packed(kind, x), Value::Packed(_, y)) => kind.compare(x, y),
         (Value::Interval(x), Value::Interval(y)) => x.span().cmp(&y.span()),
         (Value::Json(x), Value::Json(y)) => compare_json(x, y),
         (Value::Array(x), Value::Array(y)) => compare_arrays(x, y),
