@@ -63,6 +63,15 @@ pub fn encode_value(v: &Value, out: &mut Vec<u8>) {
         Value::Oid(x) => out.extend_from_slice(&x.to_be_bytes()),
         Value::Enum(_, rank) => out.extend_from_slice(&rank.to_be_bytes()),
         Value::Packed(kind, form) => kind.write_key(form, out),
+        // Only keys of one statement have rows in them, so attributes do not come and go meanwhile.
+        Value::Row(r) => {
+            for (_, v) in r.live() {
+                out.push(if v.is_null() { 2 } else { 1 });
+                if !v.is_null() {
+                    encode_value(v, out);
+                }
+            }
+        }
         Value::Float4(x) => {
             let x = if x.is_nan() { f32::NAN } else { *x + 0.0 };
             let b = x.to_bits();

@@ -48,4 +48,4 @@ pub use text::{bad_text, text};
 pub use topology::{Committing, Work};
 pub use types::{ColumnType, Type};
 pub use user_type::UserType;
-pub use value::{Array, Interval, Value};
+pub use value::{Array, Interval, Row, Value};

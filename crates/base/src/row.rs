@@ -15,7 +15,8 @@ use crate::error::{Error, Result, SqlState};
 use crate::numeric::Numeric;
 use crate::packed::Packed;
 use crate::types::Type;
-use crate::value::{Array, Interval, Value};
+use crate::user_type::UserType;
+use crate::value::{Array, Interval, Row, Value};
 use bigdecimal::BigDecimal;
 use num_bigint::BigInt;
 use std::sync::Arc;
@@ -405,6 +406,7 @@ fn put_varying(out: &mut Vec<u8>, v: &Value) {
         Value::Numeric(n) => put_numeric(out, n),
         Value::Array(a) => put_array(out, a),
         Value::Packed(_, form) => out.extend_from_slice(form),
+        Value::Row(r) => put_fields(out, r),
         _ => panic!("{v:?} is not of a varying type"),
     }
 }
@@ -439,6 +441,47 @@ fn put_array(out: &mut Vec<u8>, a: &Array) {
             out[at..at + 4].copy_from_slice(&len.to_le_bytes());
         }
     }
+}
+
+/// How many fields there are, then each field: its length, or all ones for NULL, and its bytes.
+fn put_fields(out: &mut Vec<u8>, r: &Row) {
+    let attributes = r.ty.attributes.expect("a composite type");
+    out.extend_from_slice(&(attributes.len() as u16).to_le_bytes());
+    for (i, a) in attributes.iter().enumerate() {
+        let at = out.len();
+        out.extend_from_slice(&u32::MAX.to_le_bytes());
+        let v = r.fields.get(i).filter(|v| !v.is_null() && !a.dropped);
+        if let Some(v) = v {
+            encode_value(a.ty.ty, v, out);
+            let len = (out.len() - at - 4) as u32;
+            out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+        }
+    }
+}
+
+/// A row that has fewer fields is older than the attributes that it lacks. One that has more is none of this type.
+fn get_fields(ty: UserType, b: &[u8]) -> Option<Row> {
+    let attributes = ty.attributes?;
+    let (n, mut rest) = b.split_first_chunk::<2>()?;
+    let n = usize::from(u16::from_le_bytes(*n));
+    let mut fields = Vec::with_capacity(attributes.len());
+    for a in attributes.get(..n)? {
+        let (len, behind) = rest.split_first_chunk::<4>()?;
+        let len = u32::from_le_bytes(*len);
+        rest = behind;
+        if len == u32::MAX {
+            fields.push(Value::Null);
+            continue;
+        }
+        let (field, behind) = rest.split_at_checked(len as usize)?;
+        rest = behind;
+        fields.push(match a.dropped {
+            true => Value::Null,
+            false => decode_value(a.ty.ty, field)?,
+        });
+    }
+    fields.resize(attributes.len(), Value::Null);
+    rest.is_empty().then_some(Row { ty, fields })
 }
 
 /// Appends one non-NULL value in the form it has inside a row.
@@ -508,6 +551,7 @@ pub fn decode_value(ty: Type, b: &[u8]) -> Option<Value> {
         Type::Numeric => Value::Numeric(Box::new(get_numeric(b)?)),
         Type::Bytea | Type::Tid => Value::Bytea(b.into()),
         Type::Json | Type::Jsonb => Value::Json(std::str::from_utf8(b).ok()?.into()),
+        Type::User(u) if u.is_composite() => Value::Row(Box::new(get_fields(u, b)?)),
         Type::User(u) => Value::Enum(u, i8() as u64),
         t if t.element().is_some() => Value::Array(Box::new(get_array(t, b)?)),
         t => match Packed::of(t) {

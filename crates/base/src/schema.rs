@@ -143,7 +143,7 @@ impl Column {
         let def = &self.rules.as_ref()?.def;
         match &def.kind {
             TypeKind::Domain(d) => Some((def, d)),
-            TypeKind::Enum(_) => None,
+            TypeKind::Enum(_) | TypeKind::Composite(_) => None,
         }
     }
 
@@ -364,6 +364,26 @@ pub enum TypeKind {
     /// Labels in order of rank.
     Enum(Vec<Label>),
     Domain(Domain),
+    Composite(Composite),
+}
+
+/// A type made of others.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Composite {
+    /// Number of its row in `pg_class`.
+    pub relation: Oid,
+    pub attributes: Vec<AttributeDef>,
+}
+
+/// A part of a composite type.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AttributeDef {
+    pub name: String,
+    pub type_oid: Oid,
+    pub typmod: i32,
+    /// It keeps its place, because values do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dropped: bool,
 }
 
 /// A type with rules for its values.
@@ -389,6 +409,7 @@ impl TypeDef {
         match &self.kind {
             TypeKind::Enum(labels) => labels.iter().map(|l| l.id).fold(self.array, Oid::max),
             TypeKind::Domain(d) => d.checks.iter().map(|c| c.id).fold(self.array, Oid::max),
+            TypeKind::Composite(c) => c.relation.max(self.array),
         }
     }
 }
@@ -623,10 +644,9 @@ impl Schema {
                 Change::Drop(id) => Some(*id),
             })
             .collect();
-        // Types first: tables that have columns of them may have lower numbers.
+        s.apply_types(changes);
         let is_type = |c: &&Change| matches!(c, Change::Put(Object::Type(_)));
-        let others = changes.iter().filter(|c| !is_type(c));
-        for c in changes.iter().filter(is_type).chain(others) {
+        for c in changes.iter().filter(|c| !is_type(c)) {
             match c {
                 Change::Put(o) => {
                     s.next_oid = s.next_oid.max(o.id() + 1);
@@ -637,6 +657,72 @@ impl Schema {
         }
         s.link(self, &touched);
         s
+    }
+
+    /// Types come first: tables that have columns of them may have lower numbers. So may composite types that are made of them.
+    fn apply_types(&mut self, changes: &[Change]) {
+        let mut waiting: Vec<&TypeDef> = changes
+            .iter()
+            .filter_map(|c| match c {
+                Change::Put(Object::Type(t)) => Some(t),
+                _ => None,
+            })
+            .collect();
+        while !waiting.is_empty() {
+            let before = waiting.len();
+            waiting.retain(|t| {
+                let known = self.has_parts(t);
+                if known {
+                    self.next_oid = self.next_oid.max(t.id + 1);
+                    self.put(Object::Type((*t).clone()));
+                }
+                !known
+            });
+            assert!(waiting.len() < before, "a type is made of types that are there");
+        }
+    }
+
+    fn has_parts(&self, t: &TypeDef) -> bool {
+        match &t.kind {
+            TypeKind::Composite(c) => {
+                let mut live = c.attributes.iter().filter(|a| !a.dropped);
+                live.all(|a| self.type_numbered(a.type_oid).is_some())
+            }
+            TypeKind::Domain(d) => self.type_numbered(d.base).is_some(),
+            TypeKind::Enum(_) => true,
+        }
+    }
+
+    /// The attributes of a composite type, with their types as they are now.
+    fn attributes(&self, c: &Composite) -> Vec<user_type::Attribute> {
+        let of = |a: &AttributeDef| {
+            let ty = match a.dropped {
+                true => Type::Bytea,
+                false => self.type_numbered(a.type_oid).expect("has_parts was asked"),
+            };
+            user_type::Attribute {
+                name: a.name.clone(),
+                ty: ColumnType {
+                    ty,
+                    typmod: a.typmod,
+                },
+                dropped: a.dropped,
+            }
+        };
+        c.attributes.iter().map(of).collect()
+    }
+
+    /// Composite types with an attribute of this type, or of arrays over it.
+    pub fn composites_of(&self, id: Oid) -> impl Iterator<Item = (&TypeDef, &Composite)> {
+        let array = self.types.get(&id).map_or(0, |t| t.def.array);
+        self.types.values().filter_map(move |t| match &t.def.kind {
+            TypeKind::Composite(c) => {
+                let mut live = c.attributes.iter().filter(|a| !a.dropped);
+                let uses = live.any(|a| a.type_oid == id || a.type_oid == array && array != 0);
+                uses.then_some((&t.def, c))
+            }
+            _ => None,
+        })
     }
 
     fn put_type(&mut self, def: TypeDef) {
@@ -650,9 +736,18 @@ impl Schema {
             TypeKind::Domain(d) => self
                 .type_numbered(d.base)
                 .expect("a domain's base is in the schema"),
+            TypeKind::Composite(c) => {
+                let attributes = self.attributes(c);
+                let made = user_type::intern_composite(def.id, def.array, &def.name, &attributes);
+                Type::User(made)
+            }
         };
         let id = def.id;
         self.types.insert(id, Arc::new(UserTypeOf { def, ty }));
+        let over: Vec<TypeDef> = self.composites_of(id).map(|(t, _)| t.clone()).collect();
+        for t in over {
+            self.put_type(t);
+        }
         // Relations made with an older version of it.
         let users: Vec<Relation> = self.relations_of_type(id).cloned().collect();
         for r in users {
@@ -673,12 +768,27 @@ impl Schema {
         }
     }
 
-    /// Relations with a column of this user's type, or of arrays over it.
+    /// This type and the composite types that are made of it, with the types of arrays over them.
+    fn made_of(&self, id: Oid) -> HashSet<Oid> {
+        let mut found = HashSet::new();
+        let mut next = vec![id];
+        while let Some(id) = next.pop() {
+            if found.insert(id) {
+                next.extend(self.composites_of(id).map(|(t, _)| t.id));
+            }
+        }
+        let array = |id: &Oid| self.types.get(id).map(|t| t.def.array);
+        let arrays: Vec<Oid> = found.iter().filter_map(array).collect();
+        found.extend(arrays);
+        found
+    }
+
+    /// Relations with a column of this user's type, of arrays over it, or of a composite type that is made of it.
     pub fn relations_of_type(&self, id: Oid) -> impl Iterator<Item = &Relation> {
-        let array = self.types.get(&id).map_or(0, |t| t.def.array);
+        let made_of = self.made_of(id);
         let of = move |c: &Column| {
             let lives = !c.dropped || c.is_hidden();
-            lives && (c.type_oid == id || c.type_oid == array || c.domain == Some(id))
+            lives && (made_of.contains(&c.type_oid) || c.domain == Some(id))
         };
         self.relations.values().filter(move |r| match r {
             Relation::Table(t) => t.def.columns.iter().any(of),

@@ -2,7 +2,7 @@
 //!
 //! Types that users make are [`UserType`]s. A domain is its base type here.
 //!
-//! Left out on purpose: composite and range types; arrays of vectors and of records.
+//! Left out on purpose: range types; arrays of vectors and of records.
 
 use crate::id::Oid;
 use crate::user_type::UserType;
@@ -94,9 +94,9 @@ pub enum Type {
     CidrArray,
     MacAddrArray,
     MacAddr8Array,
-    /// An enum.
+    /// An enum or a composite type.
     User(UserType),
-    /// An array of an enum's values.
+    /// An array of such values.
     UserArray(UserType),
 }
 
@@ -147,7 +147,12 @@ macro_rules! types {
 
             /// `pg_type.typlen`: bytes, -1 for varying length.
             pub const fn typlen(self) -> i16 {
-                match self { $(Type::$v => $len,)* Type::User(_) => 4, Type::UserArray(_) => -1 }
+                match self {
+                    $(Type::$v => $len,)*
+                    Type::User(u) if u.is_composite() => -1,
+                    Type::User(_) => 4,
+                    Type::UserArray(_) => -1,
+                }
             }
 
             /// Oid of the array type over this one, 0 when there is none.
@@ -279,12 +284,30 @@ impl Type {
             | Type::RegNamespace
             | Type::Xid => Some(4),
             Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::TimestampTz => Some(8),
+            Type::User(u) if u.is_composite() => None,
             // The rank of an enum's label.
             Type::User(_) => Some(8),
             Type::Uuid | Type::Interval => Some(16),
             Type::MacAddr => Some(6),
             Type::MacAddr8 => Some(8),
             Type::TimeTz => Some(crate::packed::timetz::WIDTH),
+            _ => None,
+        }
+    }
+
+    /// A built-in type whose values take the same places in a row: of a dropped column, whose type may go.
+    pub const fn bare(self) -> Type {
+        match self {
+            Type::User(u) if !u.is_composite() => Type::Int8,
+            Type::User(_) | Type::UserArray(_) => Type::Bytea,
+            ty => ty,
+        }
+    }
+
+    /// The definition of a composite type.
+    pub const fn composite(self) -> Option<UserType> {
+        match self {
+            Type::User(u) if u.is_composite() => Some(u),
             _ => None,
         }
     }

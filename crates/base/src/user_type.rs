@@ -1,4 +1,4 @@
-//! Types that CREATE TYPE made: enums.
+//! Types that CREATE TYPE made: enums and composite types.
 //!
 //! A [`UserType`] is one version of a definition. Definitions are *interned*: [`intern`] gives every equal definition the same address, and
 //! the address stays good as long as the process lives. So a [`UserType`] is a small `Copy` value like the built-in types, and a value of an
@@ -7,12 +7,17 @@
 //! A value of an enum is the *rank* of its label. Ranks order as the labels do, and a label keeps its rank: rows need no change when
 //! a label is added or renamed. Between two neighbours there is room for at least [`WORST_ROOM`] more.
 //!
+//! A value of a composite type has a field for each attribute that the type ever had, in their order. An attribute that was dropped keeps its place,
+//! and one that was added is NULL in the values that are older: rows need no change then, either. Attributes may be of other users' types. So
+//! a new version of such a type makes a new version of the composite type.
+//!
 //! The price is memory that is not given back: each version of a definition stays, about 100 bytes and its labels. DDL refuses a new one
 //! (54000) when [`interned_bytes`] has passed [`MAX_INTERNED`].
 //!
-//! Left out on purpose: giving definitions back, composite and range types; domains, which are their base type with checks.
+//! Left out on purpose: giving definitions back, range types; domains, which are their base type with checks.
 
 use crate::id::Oid;
+use crate::types::{ColumnType, Type};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
@@ -39,8 +44,31 @@ pub struct Label {
     pub name: String,
 }
 
-/// One version of an enum's definition.
-#[derive(Debug, PartialEq, Eq)]
+/// A part of a composite type.
+#[derive(Clone, Debug)]
+pub struct Attribute {
+    pub name: String,
+    pub ty: ColumnType,
+    /// It keeps its place, because values do.
+    pub dropped: bool,
+}
+
+impl Attribute {
+    /// Whether the two are the same in every version of their types.
+    fn same(&self, other: &Attribute) -> bool {
+        let version = |t: Type| match t {
+            Type::User(u) | Type::UserArray(u) => Some(u.0 as *const Definition),
+            _ => None,
+        };
+        self.name == other.name
+            && self.ty == other.ty
+            && self.dropped == other.dropped
+            && version(self.ty.ty) == version(other.ty.ty)
+    }
+}
+
+/// One version of an enum's or a composite type's definition.
+#[derive(Debug)]
 pub struct Definition {
     pub oid: Oid,
     /// Number of the type of arrays over it.
@@ -50,6 +78,8 @@ pub struct Definition {
     pub array_name: &'static str,
     /// In order of rank.
     pub labels: &'static [Label],
+    /// Of a composite type; dropped ones, too.
+    pub attributes: Option<&'static [Attribute]>,
 }
 
 /// An interned definition. Two are equal when they are versions of one type.
@@ -60,6 +90,19 @@ impl UserType {
     /// The definition, for constant functions.
     pub const fn definition(self) -> &'static Definition {
         self.0
+    }
+
+    /// Whether it is a composite type.
+    pub const fn is_composite(self) -> bool {
+        self.0.attributes.is_some()
+    }
+
+    /// The attributes of a composite type that are there, with their places in a value.
+    pub fn attributes(self) -> impl ExactSizeIterator<Item = (usize, &'static Attribute)> {
+        let all = self.0.attributes.unwrap_or_default().iter().enumerate();
+        all.filter(|(_, a)| !a.dropped)
+            .collect::<Vec<_>>()
+            .into_iter()
     }
 
     /// The label of this rank; none when it came with a later version.
@@ -115,12 +158,35 @@ struct Interned {
 
 static INTERNED: Mutex<Option<Interned>> = Mutex::new(None);
 
-/// The type of this definition; `labels` are in order of rank.
+/// The enum of this definition; `labels` are in order of rank.
 pub fn intern(oid: Oid, array: Oid, name: &str, labels: &[Label]) -> UserType {
+    intern_any((oid, array), name, labels, None)
+}
+
+/// The composite type of this definition.
+pub fn intern_composite(oid: Oid, array: Oid, name: &str, attributes: &[Attribute]) -> UserType {
+    intern_any((oid, array), name, &[], Some(attributes))
+}
+
+fn intern_any(
+    (oid, array): (Oid, Oid),
+    name: &str,
+    labels: &[Label],
+    attributes: Option<&[Attribute]>,
+) -> UserType {
     let mut all = INTERNED.lock().unwrap_or_else(PoisonError::into_inner);
     let all = all.get_or_insert_default();
     let versions = all.versions.entry(oid).or_default();
-    let same = |t: &&UserType| t.array == array && t.name == name && t.labels == labels;
+    let alike = |a: &[Attribute], b: &[Attribute]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b))
+    };
+    let same = |t: &&UserType| {
+        let parts = match (t.attributes, attributes) {
+            (Some(a), Some(b)) => alike(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        t.array == array && t.name == name && t.labels == labels && parts
+    };
     if let Some(t) = versions.iter().find(same) {
         return *t;
     }
@@ -131,10 +197,13 @@ pub fn intern(oid: Oid, array: Oid, name: &str, labels: &[Label]) -> UserType {
         name: text(name.to_owned()),
         array_name: text(format!("_{name}")),
         labels: Box::leak(labels.to_vec().into_boxed_slice()),
+        attributes: attributes.map(|a| &*Box::leak(a.to_vec().into_boxed_slice())),
     })));
     versions.push(made);
     let of_labels = labels.iter().map(|l| size_of::<Label>() + l.name.len());
-    all.bytes += 100 + 2 * name.len() + of_labels.sum::<usize>();
+    let parts = attributes.unwrap_or_default().iter();
+    let of_parts = parts.map(|a| size_of::<Attribute>() + a.name.len());
+    all.bytes += 100 + 2 * name.len() + of_labels.sum::<usize>() + of_parts.sum::<usize>();
     made
 }
 
@@ -182,6 +251,22 @@ mod tests {
         assert_eq!((one.label(20), later.label(20)), (None, Some("ok")));
         assert_eq!(later.rank("ok"), Some(20));
         assert_eq!(later.array_name, "_mood");
+    }
+
+    #[test]
+    fn a_composite_type_follows_the_versions_of_its_parts() {
+        let part = |ty| Attribute {
+            name: "m".into(),
+            ty: ColumnType::plain(ty),
+            dropped: false,
+        };
+        let mood = |labels: &[Label]| Type::User(intern(90011, 90012, "mood", labels));
+        let of = |ty| intern_composite(90013, 90014, "pair", &[part(Type::Int4), part(ty)]);
+        let (old, new) = (mood(&[]), mood(&[label(3, 10, "sad")]));
+        let (a, b) = (of(old), of(new));
+        assert!(a == b && !std::ptr::eq(a.definition(), b.definition()));
+        assert!(std::ptr::eq(of(new).definition(), b.definition()));
+        assert!(a.is_composite() && a.attributes().len() == 2);
     }
 
     #[test]

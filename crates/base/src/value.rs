@@ -51,6 +51,8 @@ pub enum Value {
     Enum(UserType, u64),
     /// A bit string, an address, a time with a zone: the form that [`crate::packed`] describes.
     Packed(Packed, Box<[u8]>),
+    /// A value of a composite type.
+    Row(Box<Row>),
 }
 
 /// PostgreSQL's interval: the three parts are kept apart.
@@ -94,6 +96,21 @@ impl Array {
     }
 }
 
+/// A value of a composite type: a field for each attribute that the type has or had; NULL for those that are gone.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub ty: UserType,
+    pub fields: Vec<Value>,
+}
+
+impl Row {
+    /// The fields of the attributes that are there.
+    pub fn live(&self) -> impl Iterator<Item = (&'static crate::user_type::Attribute, &Value)> {
+        let attributes = self.ty.attributes();
+        attributes.map(|(i, a)| (a, self.fields.get(i).unwrap_or(&Value::Null)))
+    }
+}
+
 impl Value {
     /// Text from a string slice.
     #[inline]
@@ -126,6 +143,7 @@ impl Value {
             Value::Array(a) => a.element.array_of().unwrap_or(Type::TextArray),
             Value::Enum(ty, _) => Type::User(*ty),
             Value::Packed(kind, _) => kind.ty(),
+            Value::Row(r) => Type::User(r.ty),
         })
     }
 

@@ -108,6 +108,38 @@ async fn bit_strings_and_addresses_travel_as_bytes() {
     assert_eq!(sqlstate(&wrong.unwrap_err()), "22P03");
 }
 
+/// A driver finds the attributes of a composite type in the catalogs, and its values travel as records do.
+#[tokio::test(flavor = "multi_thread")]
+async fn composite_values_travel_both_ways_in_binary() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    let schema = "CREATE TYPE pair AS (n int, s text); CREATE TABLE t (p pair, ps pair[])";
+    client.batch_execute(schema).await.unwrap();
+    let insert = client.prepare("INSERT INTO t VALUES ($1, $2)").await.unwrap();
+    let Kind::Composite(fields) = insert.params()[0].kind() else {
+        panic!("{:?}", insert.params());
+    };
+    let fields: Vec<_> = fields.iter().map(|f| (f.name(), f.type_().clone())).collect();
+    assert_eq!(fields, [("n", Type::INT4), ("s", Type::TEXT)]);
+    assert_eq!(*insert.params()[1].kind(), Kind::Array(insert.params()[0].clone()));
+    let field = |oid: u32, v: Option<&[u8]>| {
+        let len = v.map_or(-1, |v| v.len() as i32);
+        let head = [oid.to_be_bytes(), len.to_be_bytes()].concat();
+        [&head[..], v.unwrap_or_default()].concat()
+    };
+    let number = 7i32.to_be_bytes();
+    let row = [&2i32.to_be_bytes()[..], &field(23, Some(&number)), &field(25, None)].concat();
+    let (p, ps) = (Raw(row.clone()), vec![Raw(row.clone())]);
+    assert_eq!(client.execute(&insert, &[&p, &ps]).await.unwrap(), 1);
+    let got = client.query_one("SELECT p, ps, p::text FROM t WHERE p = $1", &[&p]).await.unwrap();
+    assert_eq!(got.get::<_, Raw>(0).0, row);
+    assert_eq!(got.get::<_, Vec<Raw>>(1)[0].0, row);
+    assert_eq!(got.get::<_, &str>(2), "(7,)");
+    let short = Raw([&1i32.to_be_bytes()[..], &field(23, Some(&number))].concat());
+    let wrong = client.execute(&insert, &[&short, &ps]).await;
+    assert_eq!(sqlstate(&wrong.unwrap_err()), "42804");
+}
+
 /// A value's bytes on the wire.
 #[derive(Debug)]
 struct Raw(Vec<u8>);

@@ -235,7 +235,7 @@ files! {
     bits
     enums domains
     aggregates answers arithmetic arrays
-    catalog constraints cursors
+    catalog composites constraints cursors
     datetime ddl default_privileges dml
     formats
     generated grants

@@ -95,7 +95,7 @@ impl Datum<'_> {
             (Datum::Float(x), Type::Float8) => Value::Float8(*x),
             (Datum::Float(x), Type::Float4) => Value::Float4(*x as f32),
             (Datum::Text(s), Type::Text | Type::Name) => Value::text(s),
-            (Datum::Text(s), Type::User(u)) => match u.rank(s) {
+            (Datum::Text(s), Type::User(u)) if !u.is_composite() => match u.rank(s) {
                 Some(rank) => Value::Enum(u, rank),
                 None => {
                     let what = format!("invalid input value for enum {}: \"{s}\"", u.name);
@@ -153,6 +153,7 @@ fn of_type(v: &Value, ty: Type, c: &Column) -> Result<Value> {
         Value::Array(a) => ty.element() == Some(a.element),
         Value::Enum(of, _) => ty == Type::User(*of),
         Value::Packed(kind, _) => ty == kind.ty(),
+        Value::Row(r) => ty == Type::User(r.ty),
     };
     if !fits {
         return Err(mismatch(&Datum::Value(v), c));

@@ -173,6 +173,10 @@ const SCHEMA: &str = r#"
         SELECT g % 50 + 1, g / 7.0, 'c' || g % 9, '\x00ff', ARRAY[date '2020-01-01' + g]
         FROM generate_series(1, 200) g;
     INSERT INTO counted (note) VALUES (E'tab\there'), (NULL), ('\N');
+    CREATE TYPE app.aa_pair AS (n int, gone text, s app.state, "Odd name" varchar(5));
+    ALTER TYPE app.aa_pair DROP ATTRIBUTE gone;
+    CREATE TABLE app.paired (id int PRIMARY KEY, p app.aa_pair DEFAULT '(1,new,x)', ps app.aa_pair[], CHECK ((p).n > 0));
+    INSERT INTO app.paired VALUES (1, DEFAULT, '{"(2,sent,)"}'), (2, '(5,,"a b")', NULL);
     CREATE TABLE net (ip inet PRIMARY KEY DEFAULT '10.0.0.1'::inet, n cidr, m macaddr, w macaddr8, f bit(3) DEFAULT B'101' CHECK (f <> B'000'), v bit varying(8)[], at timetz(1));
     CREATE INDEX net_at ON net (at DESC, n);
     INSERT INTO net VALUES ('::1', '10/8', '08:00:2b:01:02:03', '08:00:2b:01:02:03', B'011', '{1,0110}', '12:00:00.25+02'), (DEFAULT, NULL, NULL, NULL, DEFAULT, '{}', NULL);
@@ -193,6 +197,7 @@ const ROWS: &str = r#"
     SELECT id FROM app.customer WHERE lower(mail) = '7@x' AND name <> 'n0';
     SELECT * FROM app.word ORDER BY w;
     SELECT * FROM net ORDER BY ip;
+    SELECT id, (p).n, (p)."Odd name", p, ps FROM app.paired ORDER BY id;
     SELECT conname, contypid::regtype FROM pg_constraint WHERE contypid IN ('app.short'::regtype, 'app.open'::regtype) ORDER BY 1;
     SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'app.word'::regclass AND attnum > 0 ORDER BY attnum;
     SELECT enum_range(NULL::app.state), obj_description('app.state'::regtype, 'pg_type');

@@ -71,6 +71,26 @@ impl Binder<'_> {
         Ok(Bound::new(e, array))
     }
 
+    /// What a column is before this assignment to a part of it: what others of the statement made of it, or what the row has.
+    pub(super) fn so_far(
+        &mut self,
+        t: &Table,
+        at: usize,
+        scope: &Scope<'_>,
+        out: &mut [ColumnSource],
+    ) -> Result<Expr> {
+        if let ColumnSource::Expr(e) = std::mem::replace(&mut out[at], ColumnSource::Keep) {
+            return Ok(e);
+        }
+        let target = scope.rels.first().map_or(&[][..], |r| &r.columns);
+        let origin = (t.def.id, at as i16 + 1);
+        let found = target.iter().find(|x| x.origin == origin);
+        let e = found.map(|x| x.expr.clone());
+        let e = e.ok_or_else(|| Error::internal("a target column has no slot"))?;
+        e.slots(&mut |s| self.used[s as usize] = true);
+        Ok(e)
+    }
+
     /// `SET a[i] = value`: the column's source is the array with this element. Several of them on one column follow one another.
     pub(super) fn assign_element(
         &mut self,
@@ -97,18 +117,7 @@ impl Binder<'_> {
                 Error::new(SqlState::GENERATED_ALWAYS, what).detail(super::dml::of_itself(c))
             );
         }
-        let array = match std::mem::replace(&mut out[at], ColumnSource::Keep) {
-            ColumnSource::Expr(e) => e,
-            ColumnSource::Keep => {
-                let target = scope.rels.first().map_or(&[][..], |r| &r.columns);
-                let origin = (t.def.id, at as i16 + 1);
-                let found = target.iter().find(|x| x.origin == origin);
-                let e = found.map(|x| x.expr.clone());
-                let e = e.ok_or_else(|| Error::internal("a target column has no slot"))?;
-                e.slots(&mut |s| self.used[s as usize] = true);
-                e
-            }
-        };
+        let array = self.so_far(t, at, scope, out)?;
         let mut items = Vec::with_capacity(subscripts.len());
         for s in &subscripts {
             let b = self.expr(s, &mut Env::plain(scope, "UPDATE"))?;

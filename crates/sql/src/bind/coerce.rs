@@ -47,6 +47,9 @@ impl Binder<'_> {
     ) -> Result<Option<Expr>> {
         let explicit = context == CastKind::Explicit;
         let mut from = b.ty;
+        if let (Some(ty), Some(items)) = (to.ty.composite(), super::json_rows::fields(&b)) {
+            return self.row_as(items.to_vec(), ty, context).map(Some);
+        }
         self.looks_up |= names_relations(from.ty) || names_relations(to.ty);
         if from.ty == Type::Unknown {
             match &b.expr {

@@ -110,7 +110,7 @@ impl Binder<'_> {
     /// The column of this name that may be assigned.
     pub(super) fn assignable(&self, t: &Table, name: &ast::ObjectName) -> Result<usize> {
         let (qualifier, column) = split_name(name)?;
-        // `SET t.c` names the field c of a composite column t in PostgreSQL; ours have none.
+        // `SET t.c` names the field c of a composite column t.
         let shown = qualifier.as_deref().unwrap_or(&column);
         if qualifier.is_some() {
             return Err(Error::new(
@@ -149,6 +149,10 @@ impl Binder<'_> {
             match &a.target {
                 AssignmentTarget::ColumnName(n) if super::syntax::subscripts(n).is_some() => {
                     self.assign_element(t, n, &a.value, scope, &mut out)?;
+                }
+                AssignmentTarget::ColumnName(n) if self.field_target(t, n).is_some() => {
+                    let target = self.field_target(t, n).expect("just looked");
+                    self.assign_field(t, target, &a.value, scope, &mut out)?;
                 }
                 AssignmentTarget::ColumnName(n) => {
                     let at = self.assignable(t, n)?;

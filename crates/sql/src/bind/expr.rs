@@ -376,7 +376,10 @@ impl Binder<'_> {
             return Ok(Bound::new(all, Type::Bool));
         }
         let b = self.tested(e, env)?;
-        let e = self.null_test(b, not);
+        let e = match b.ty.ty.composite() {
+            Some(ty) => self.composite_null_test(b, ty, not),
+            None => self.null_test(b, not),
+        };
         Ok(Bound::new(e, Type::Bool))
     }
 
@@ -646,6 +649,11 @@ impl Binder<'_> {
                         },
                         ty: b.ty,
                     };
+                    rest = &rest[1..];
+                }
+                AccessExpr::Dot(Ast::Identifier(field)) if b.ty.ty.composite().is_some() => {
+                    let ty = b.ty.ty.composite().expect("just looked");
+                    b = self.composite_field(b, ty, &crate::catalog::fold(field))?;
                     rest = &rest[1..];
                 }
                 AccessExpr::Dot(Ast::Identifier(field)) if b.ty.ty == Type::Record => {

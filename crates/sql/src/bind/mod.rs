@@ -11,6 +11,7 @@ mod arrays;
 mod blanks;
 mod call;
 mod coerce;
+mod composite;
 mod conflict;
 mod conflict_text;
 mod cte;

@@ -36,6 +36,7 @@ impl Binder<'_> {
     /// `l op r`.
     pub fn operator(&mut self, op: &str, l: Bound, r: Bound) -> Result<Bound> {
         let l = self.subject(op, l, &r)?;
+        let (l, r) = self.rows_alike(l, r)?;
         let f = lookup_operator(op, Some(l.ty.ty), r.ty.ty)?;
         let (ret, left, right) = (f.ret, f.args[0], f.args[1]);
         let (a, b) = (self.coerce(l, left)?, self.coerce(r, right)?);

@@ -69,7 +69,7 @@ impl Binder<'_> {
                     out.extend(columns.into_iter().map(of_column));
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::Expr(e), _) => {
-                    return Err(Error::unsupported(format!("({e}).*")));
+                    self.composite_star(e, env, &mut out)?;
                 }
                 SelectItem::ExprWithAliases { .. } => {
                     return Err(Error::unsupported("several aliases of one expression"));

@@ -93,6 +93,18 @@ pub(super) fn pg_class(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
         };
         push(class, &[]);
     }
+    for (def, c) in super::user_types::composites(s) {
+        let class = Class {
+            id: c.relation,
+            name: &def.name,
+            namespace: def.namespace,
+            owner: def.owner,
+            kind: b'c',
+            columns: c.attributes.len(),
+            file: 0,
+        };
+        push(class, &[("reltype", oid(def.id))]);
+    }
     for r in relations(cx) {
         match r {
             Relation::Table(t) => {
@@ -215,6 +227,20 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
         };
     for r in RELATIONS.iter() {
         plain(rows, r.oid, &mut r.columns.iter().copied());
+    }
+    for (_, c) in super::user_types::composites(cx.schema()) {
+        for (i, part) in c.attributes.iter().enumerate() {
+            let mut column = Column::new(&part.name, Type::Bytea.into());
+            let ty = cx.schema().type_numbered(part.type_oid);
+            if let Some(ty) = ty.filter(|_| !part.dropped) {
+                column.set_type(base::ColumnType {
+                    ty,
+                    typmod: part.typmod,
+                });
+            }
+            column.dropped = part.dropped;
+            self::column(rows, c.relation, i, &column);
+        }
     }
     for r in relations(cx) {
         match r {

@@ -63,6 +63,15 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             push((types, t.def.id, 0), (types, d.base, 0), b'n');
         }
     }
+    for (def, c) in super::user_types::composites(schema) {
+        push((class, c.relation, 0), (types, def.id, 0), b'i');
+        for (i, a) in c.attributes.iter().enumerate() {
+            if a.type_oid >= base::id::FIRST_USER_OID && !a.dropped {
+                let from = (class, c.relation, i as i32 + 1);
+                push(from, (types, a.type_oid, 0), b'n');
+            }
+        }
+    }
     for r in relations(cx) {
         match r {
             Relation::Sequence(q) => {

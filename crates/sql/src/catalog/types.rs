@@ -56,7 +56,7 @@ fn number(s: &str) -> Oid {
 }
 
 pub(super) fn info(ty: Type) -> Info {
-    let label = matches!(ty, Type::User(_));
+    let label = matches!(ty, Type::User(u) if !u.is_composite());
     INFO.get(&ty.oid()).copied().unwrap_or(Info {
         by_value: label,
         align: b'i',
@@ -306,6 +306,7 @@ pub(super) fn operator_class(ty: Type) -> Oid {
     let ty = match ty {
         Type::Varchar => Type::Text,
         Type::Cidr => Type::Inet,
+        Type::User(u) if u.is_composite() => return 0,
         Type::User(_) => return ENUM_CLASS,
         ty => ty,
     };

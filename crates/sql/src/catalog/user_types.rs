@@ -1,4 +1,4 @@
-//! Types that users made: what a name means, and their rows in `pg_type` and `pg_enum`.
+//! Types that users made: what a name means, and their rows in `pg_type`, `pg_enum`, and of composite types in `pg_class` and `pg_attribute`.
 //!
 //! `pg_enum.enumsortorder` counts the labels from 1; PostgreSQL shows fractions for labels that were added between others.
 //!
@@ -9,7 +9,7 @@ use super::rows::*;
 use super::{CatalogScan, namespaces};
 use crate::types::ident::quote_ident;
 use crate::types::typename;
-use base::schema::{Check, Schema, TypeDef, TypeKind, UserTypeOf};
+use base::schema::{Check, Composite, Schema, TypeDef, TypeKind, UserTypeOf};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use std::sync::Arc;
 
@@ -95,8 +95,10 @@ pub fn type_of(
             ty: t.ty,
             typmod: d.typmod,
         }),
-        (TypeKind::Enum(_), true) => Ok(t.ty.array_of().expect("enums have arrays").into()),
-        (TypeKind::Enum(_), false) => Ok(t.ty.into()),
+        (TypeKind::Enum(_) | TypeKind::Composite(_), true) => {
+            Ok(t.ty.array_of().expect("they have arrays").into())
+        }
+        (TypeKind::Enum(_) | TypeKind::Composite(_), false) => Ok(t.ty.into()),
     }
 }
 
@@ -183,6 +185,20 @@ pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {
                 ("typsend", oid(3533)),
                 ("typstorage", char(b'p')),
             ]),
+            TypeKind::Composite(c) => row.extend([
+                ("typlen", Value::Int2(-1)),
+                ("typbyval", Value::Bool(false)),
+                ("typtype", char(b'c')),
+                ("typcategory", char(b'C')),
+                ("typrelid", oid(c.relation)),
+                ("typtypmod", Value::Int4(-1)),
+                ("typalign", char(b'd')),
+                ("typinput", oid(2290)),
+                ("typoutput", oid(2291)),
+                ("typreceive", oid(2402)),
+                ("typsend", oid(2403)),
+                ("typstorage", char(b'x')),
+            ]),
             TypeKind::Domain(d) => {
                 let info = super::types::info(t.ty);
                 let (category, output, send) = super::types::category_and_output(t.ty);
@@ -207,6 +223,8 @@ pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {
             }
         }
         rows.push(&row);
+        let composite = matches!(def.kind, TypeKind::Composite(_));
+        let align = if composite { b'd' } else { b'i' };
         let name = format!("_{}", def.name);
         let mut row = vec![
             ("oid", oid(def.array)),
@@ -215,7 +233,7 @@ pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {
             ("typtype", char(b'b')),
             ("typcategory", char(b'A')),
             ("typtypmod", Value::Int4(-1)),
-            ("typalign", char(b'i')),
+            ("typalign", char(align)),
             ("typsubscript", oid(6179)),
             ("typelem", oid(def.id)),
             ("typinput", oid(750)),
@@ -227,6 +245,14 @@ pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {
         row.extend_from_slice(&common);
         rows.push(&row);
     }
+}
+
+/// The composite types.
+pub(super) fn composites(schema: &Schema) -> impl Iterator<Item = (&TypeDef, &Composite)> {
+    schema.user_types().filter_map(|t| match &t.def.kind {
+        TypeKind::Composite(c) => Some((&t.def, c)),
+        _ => None,
+    })
 }
 
 /// The checks of domains, in `pg_constraint`.
@@ -253,7 +279,7 @@ pub(super) fn checks(schema: &Schema) -> impl Iterator<Item = (&TypeDef, &Check)
     schema.user_types().flat_map(|t| {
         let checks = match &t.def.kind {
             TypeKind::Domain(d) => &d.checks[..],
-            TypeKind::Enum(_) => &[],
+            TypeKind::Enum(_) | TypeKind::Composite(_) => &[],
         };
         checks.iter().map(|c| (&t.def, c))
     })

@@ -538,7 +538,8 @@ pub(super) fn no_column(name: &str) -> Error {
 pub(super) fn indexable(def: &TableDef, at: ColumnIdx) -> Result<()> {
     let ty = def.columns[at as usize].ty();
     let ordered = !matches!(ty.ty, Type::Json);
-    if ordered && ty.ty != Type::Jsonb && ty.ty.element().is_none() {
+    let composite = ty.ty.composite().is_some();
+    if ordered && ty.ty != Type::Jsonb && ty.ty.element().is_none() && !composite {
         return Ok(());
     }
     let name = format_type(ty.ty, -1);

@@ -172,10 +172,9 @@ impl Work<'_> {
                 let column = &mut def.columns[c as usize];
                 column.dropped = true;
                 // Its type may go, and old rows have its bytes all the same.
-                match column.ty().ty {
-                    Type::User(_) => column.set_type(Type::Int8.into()),
-                    Type::UserArray(_) => column.set_type(Type::Bytea.into()),
-                    _ => {}
+                let bare = column.ty().ty.bare();
+                if bare != column.ty().ty {
+                    column.set_type(bare.into());
                 }
                 column.domain = None;
                 column.name = format!("........pg.dropped.{}........", c + 1);
@@ -194,10 +193,9 @@ impl Work<'_> {
                         if c.is_hidden() {
                             (c.generated, c.default, hidden) = (false, None, true);
                             c.name = format!("........pg.dropped.{}........", k.column + 1);
-                            match c.ty().ty {
-                                Type::User(_) => c.set_type(Type::Int8.into()),
-                                Type::UserArray(_) => c.set_type(Type::Bytea.into()),
-                                _ => {}
+                            let bare = c.ty().ty.bare();
+                            if bare != c.ty().ty {
+                                c.set_type(bare.into());
                             }
                         }
                     }
@@ -341,6 +339,8 @@ impl Work<'_> {
                 found.push((Node::Type(d.def.id), Link::Normal));
             }
         }
+        let over = self.schema.composites_of(id);
+        found.extend(over.map(|(t, _)| (Node::Type(t.id), Link::Normal)));
         let mut all = vec![];
         for r in self.schema.relations_of_type(id) {
             match r {

@@ -196,6 +196,9 @@ impl Work<'_> {
             return Err(Error::unsupported("a domain over a domain"));
         }
         let ty = self.storable(data_type, &name)?;
+        if ty.ty.composite().is_some() {
+            return Err(Error::unsupported("a domain over a composite type"));
+        }
         let mut def = TypeDef {
             id: self.oid(),
             array: self.oid(),
@@ -289,7 +292,7 @@ impl Work<'_> {
         let def = self.own_type(name)?;
         match def.kind {
             TypeKind::Domain(_) => Ok(def),
-            TypeKind::Enum(_) => Err(Error::new(
+            TypeKind::Enum(_) | TypeKind::Composite(_) => Err(Error::new(
                 SqlState::WRONG_OBJECT_TYPE,
                 format!("\"{}\" is not a domain", def.name),
             )),
@@ -399,6 +402,6 @@ impl Work<'_> {
 fn rules(def: &mut TypeDef) -> &mut Domain {
     match &mut def.kind {
         TypeKind::Domain(d) => d,
-        TypeKind::Enum(_) => unreachable!("a domain was asked for"),
+        TypeKind::Enum(_) | TypeKind::Composite(_) => unreachable!("a domain was asked for"),
     }
 }

@@ -42,7 +42,7 @@ pub fn tokens(text: &str) -> Vec<Token> {
         .unwrap_or_default()
 }
 
-fn word(t: &Token) -> Option<String> {
+pub(super) fn word(t: &Token) -> Option<String> {
     match t {
         Token::Word(w) if w.quote_style.is_some() => Some(w.value.clone()),
         Token::Word(w) => Some(w.value.to_lowercase()),

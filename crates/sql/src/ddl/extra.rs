@@ -518,6 +518,10 @@ impl Words<'_> {
             if let Some(e) = self.owner_or_schema(&name)? {
                 return Ok(Some(e));
             }
+            if let Some(changes) = self.attribute_changes()? {
+                let statement = TypeStatement::Attributes { name, changes };
+                return Ok(Some(Extra::OfType(Box::new(statement))));
+            }
             if self.at("rename to") || self.at("rename value") || self.at("add value") {
                 return Ok(None);
             }

@@ -18,6 +18,7 @@
 mod alter;
 mod alter_column;
 mod column_type;
+mod composite;
 mod constraints;
 mod create_table;
 mod default_acl;

@@ -1,10 +1,11 @@
-//! CREATE, ALTER and DROP TYPE for enums.
+//! CREATE, ALTER and DROP TYPE for enums; of other types what is the same for all.
 //!
 //! A changed type comes with the tables that have columns of it, so that their rows are read with its new labels at once. A new label may
 //! be used in the transaction that adds it, which PostgreSQL refuses (55P04): ranks need no index of their own.
 //!
 //! Left out on purpose: base and range types.
 
+use super::composite::AttributeChange;
 use super::depend::Node;
 use super::domain::{Alter, Part};
 use super::privileges;
@@ -47,13 +48,20 @@ pub enum TypeStatement {
         if_exists: bool,
         cascade: bool,
     },
+    /// ALTER TYPE ADD, DROP, ALTER and RENAME ATTRIBUTE.
+    Attributes {
+        name: ObjectName,
+        changes: Vec<AttributeChange>,
+    },
 }
 
 impl TypeStatement {
     /// The command, as errors name it.
     pub(super) fn command(&self) -> &'static str {
         match self {
-            TypeStatement::Owner { .. } | TypeStatement::Schema { .. } => "ALTER TYPE",
+            TypeStatement::Owner { .. }
+            | TypeStatement::Schema { .. }
+            | TypeStatement::Attributes { .. } => "ALTER TYPE",
             TypeStatement::Usage { give: true, .. } => "GRANT",
             TypeStatement::Usage { give: false, .. } => "REVOKE",
             TypeStatement::CreateDomain { .. } => "CREATE DOMAIN",
@@ -81,7 +89,7 @@ fn label_text(label: &Ident) -> Result<String> {
     Ok(label.value.clone())
 }
 
-fn check_room() -> Result<()> {
+pub(super) fn check_room() -> Result<()> {
     if interned_bytes() < MAX_INTERNED {
         return Ok(());
     }
@@ -96,7 +104,7 @@ fn check_room() -> Result<()> {
 fn labels_of(def: &mut TypeDef) -> Result<&mut Vec<Label>> {
     match &mut def.kind {
         TypeKind::Enum(labels) => Ok(labels),
-        TypeKind::Domain(_) => Err(Error::new(
+        TypeKind::Domain(_) | TypeKind::Composite(_) => Err(Error::new(
             SqlState::WRONG_OBJECT_TYPE,
             format!("\"{}\" is not an enum", def.name),
         )),
@@ -121,8 +129,8 @@ impl Work<'_> {
     ) -> Result<String> {
         match kind {
             Some(UserDefinedTypeRepresentation::Enum { labels }) => self.create_enum(name, labels),
-            Some(UserDefinedTypeRepresentation::Composite { .. }) => {
-                Err(Error::unsupported("a composite type"))
+            Some(UserDefinedTypeRepresentation::Composite { attributes }) => {
+                self.create_composite(name, attributes)
             }
             Some(UserDefinedTypeRepresentation::Range { .. }) => {
                 Err(Error::unsupported("a range type"))
@@ -147,6 +155,7 @@ impl Work<'_> {
                 if_exists,
                 cascade,
             } => self.drop_domains(names, *if_exists, *cascade),
+            TypeStatement::Attributes { name, changes } => self.alter_attributes(name, changes),
         }
     }
 
@@ -378,7 +387,14 @@ impl Work<'_> {
                 self.notice(SqlState([b'0'; 5]), what);
                 continue;
             }
-            let node = Node::Type(self.own_type(name)?.id);
+            let id = self.own_type(name)?.id;
+            if let (true, Some((over, _))) = (cascade, self.schema.composites_of(id).next()) {
+                return Err(Error::unsupported(format!(
+                    "dropping a type with CASCADE while type \"{}\" is made of it",
+                    over.name
+                )));
+            }
+            let node = Node::Type(id);
             if !roots.contains(&node) {
                 roots.push(node);
             }

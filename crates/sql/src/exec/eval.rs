@@ -215,7 +215,7 @@ impl Expr {
                     if !v.is_null() {
                         let mut s = String::new();
                         crate::types::text::output(&v, *ty, rt.cx.settings, &mut s);
-                        push_field(&mut out, &s);
+                        crate::types::record::push_field(&mut out, &s);
                     }
                 }
                 out.push(')');
@@ -223,22 +223,6 @@ impl Expr {
             }
         }
     }
-}
-
-/// A field of a record's text: quoted where PostgreSQL quotes it.
-pub(crate) fn push_field(out: &mut String, s: &str) {
-    let special = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_ascii_whitespace();
-    if !s.is_empty() && !s.contains(special) {
-        return out.push_str(s);
-    }
-    out.push('"');
-    for c in s.chars() {
-        if matches!(c, '"' | '\\') {
-            out.push(c);
-        }
-        out.push(c);
-    }
-    out.push('"');
 }
 
 /// Equality of two values, NULL as unknown.

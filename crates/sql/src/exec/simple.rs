@@ -200,7 +200,7 @@ fn record(row: &[Value], columns: &[(&str, base::Type)], rt: &Rt<'_>) -> Value {
         if !v.is_null() {
             let mut s = String::new();
             crate::types::text::output(v, *ty, rt.cx.settings, &mut s);
-            super::eval::push_field(&mut out, &s);
+            crate::types::record::push_field(&mut out, &s);
         }
     }
     out.push(')');

@@ -31,6 +31,12 @@ pub(crate) fn to_json(v: &Value, ty: Type, settings: &OutputSettings) -> Result<
         }
         Value::Json(_) => json::of(v)?,
         Value::Array(a) => nested(a, 0, &mut 0, settings)?,
+        Value::Row(r) => {
+            let field = |(a, v): (&base::user_type::Attribute, &Value)| {
+                Ok((a.name.clone(), to_json(v, a.ty.ty, settings)?))
+            };
+            Json::object(r.live().map(field).collect::<Result<_>>()?)
+        }
         Value::Date(_) | Value::Timestamp(_) | Value::TimestampTz(_) => {
             let iso = OutputSettings {
                 datestyle: DateStyle::Iso,

@@ -16,6 +16,7 @@ mod array;
 mod bits;
 mod bytes;
 pub mod catalog;
+pub(crate) mod composite;
 pub mod context;
 pub mod datetime;
 pub mod effect;

@@ -25,7 +25,7 @@ macro_rules! comparisons {
 }
 comparisons! { eq m_eq is_eq; ne m_ne is_ne; lt m_lt is_lt; le m_le is_le; ge m_ge is_ge; gt m_gt is_gt; }
 
-const SAME: [(&str, ScalarFn); 6] = [
+pub(super) const SAME: [(&str, ScalarFn); 6] = [
     ("=", eq),
     ("<>", ne),
     ("<", lt),

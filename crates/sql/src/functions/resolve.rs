@@ -30,6 +30,9 @@ pub fn lookup_operator(op: &str, left: Option<Type>, right: Type) -> Result<Reso
             *r = *l;
         }
     }
+    if let Some(f) = super::composite::comparison(op, &exact) {
+        return Ok(f);
+    }
     let hit = all.iter().find(|e| is_exact(e, &exact));
     if let Some(e) = hit {
         return resolve(e, &exact);
@@ -183,6 +186,7 @@ pub fn category(t: Type) -> char {
         Type::Interval => 'T',
         Type::Unknown => 'X',
         Type::Void | Type::Record => 'P',
+        Type::User(u) if u.is_composite() => 'C',
         Type::User(_) => 'E',
         t if t.element().is_some() => 'A',
         _ => 'U',
@@ -365,7 +369,7 @@ fn bind(e: &Entry, args: &[Type]) -> Result<Binding> {
         }
         match s {
             Sig::AnyElement | Sig::AnyNonArray | Sig::AnyEnum => {
-                if s == Sig::AnyEnum && !matches!(t, Type::User(_)) {
+                if s == Sig::AnyEnum && !matches!(t, Type::User(u) if !u.is_composite()) {
                     return Err(fail("type matched to anyenum is not an enum type"));
                 }
                 if s == Sig::AnyNonArray && t.element().is_some() {

@@ -43,6 +43,7 @@ pub fn encode(v: &Value, ty: Type, out: &mut Vec<u8>) {
             out.extend_from_slice(ty.label(*rank).unwrap_or_default().as_bytes());
         }
         Value::Packed(kind, form) => kind.write_binary(form, out),
+        Value::Row(r) => super::composite::encode(r, out),
     }
 }
 
@@ -183,6 +184,7 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
         },
         Type::Numeric => Value::from(get_numeric(b)?),
         Type::Bpchar => Value::text(base::text(b)?.trim_end_matches(' ')),
+        Type::User(u) if u.is_composite() => super::composite::decode(b, u)?,
         Type::User(u) => super::text::label(base::text(b)?, u)?,
         t if t.element().is_some() => Value::Array(Box::new(get_array(b, t)?)),
         t => match Packed::of(t) {

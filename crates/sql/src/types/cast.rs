@@ -38,6 +38,11 @@ pub fn find(from: Type, to: Type) -> Option<CastKind> {
         }
         return find(f, t).filter(|_| !vector(to));
     }
+    if from == Type::Record && to.composite().is_some()
+        || to == Type::Record && from.composite().is_some()
+    {
+        return Some(Implicit);
+    }
     if matches!(from, Type::Void | Type::Record) || matches!(to, Type::Void | Type::Record) {
         return (from == Type::Record && to.is_string()).then_some(Assignment);
     }
@@ -269,7 +274,7 @@ fn convert(
             Ok(Value::Text(s))
         }
         (Value::Text(s), _) => text::input(&s, ColumnType::plain(to), settings),
-        (v, t) if t.is_string() => {
+        (v, t) if t.is_string() || t == Type::Record => {
             let mut s = String::new();
             text::output(&v, from.ty, settings, &mut s);
             Ok(Value::from(s))

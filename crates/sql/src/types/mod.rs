@@ -14,6 +14,7 @@
 pub mod array_text;
 pub mod binary;
 pub mod cast;
+pub mod composite;
 pub mod datetime;
 pub mod float;
 pub mod ident;
@@ -76,6 +77,7 @@ pub fn value_bytes(v: &Value) -> usize {
         Value::Numeric(_) => 64,
         Value::Uuid(_) | Value::Interval(_) => 16,
         Value::Packed(_, form) => form.len(),
+        Value::Row(r) => 40 + r.fields.iter().map(value_bytes).sum::<usize>(),
         Value::Array(a) => 64 + a.items.iter().map(value_bytes).sum::<usize>(),
         _ => 0,
     }

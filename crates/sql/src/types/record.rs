@@ -17,6 +17,22 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape(pub Vec<(Type, Option<Arc<Shape>>)>);
 
+/// A field of a record's text: quoted where PostgreSQL quotes it.
+pub(crate) fn push_field(out: &mut String, s: &str) {
+    let special = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_ascii_whitespace();
+    if !s.is_empty() && !s.contains(special) {
+        return out.push_str(s);
+    }
+    out.push('"');
+    for c in s.chars() {
+        if matches!(c, '"' | '\\') {
+            out.push(c);
+        }
+        out.push(c);
+    }
+    out.push('"');
+}
+
 /// The fields of a row's text; an empty one without quotes is NULL.
 fn fields(row: &str) -> Vec<Option<String>> {
     let inner = row.strip_prefix('(').and_then(|r| r.strip_suffix(')'));

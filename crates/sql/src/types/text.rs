@@ -3,7 +3,7 @@
 use super::datetime::{format as dates, interval, parse};
 use super::settings::ByteaOutput;
 use super::{
-    OutputSettings, array_text, cast, float, invalid_input, json, numeric, place, typename,
+    OutputSettings, array_text, cast, composite, float, invalid_input, json, numeric, place, typename,
 };
 use base::{ColumnType, Error, Oid, Packed, Result, SqlState, Type, UserType, Value};
 use std::fmt::Write;
@@ -40,6 +40,7 @@ pub fn output(v: &Value, ty: Type, settings: &OutputSettings, out: &mut String) 
         Value::Array(a) => array_text::write(a, ty, settings, out),
         Value::Enum(ty, rank) => out.push_str(ty.label(*rank).unwrap_or_default()),
         Value::Packed(kind, form) => kind.write_text(form, out),
+        Value::Row(r) => composite::write(r, settings, out),
     }
 }
 
@@ -213,6 +214,7 @@ pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value
         Type::RegClass | Type::RegType | Type::RegProc | Type::RegNamespace => {
             Value::Oid(read_reg(s, ty.ty, settings)?)
         }
+        Type::User(u) if u.is_composite() => composite::read(s, u, settings)?,
         Type::User(u) => label(s, u)?,
         Type::Void => Value::text(""),
         Type::Record => return Err(Error::unsupported("input of a composite type")),

@@ -1,7 +1,7 @@
 //! The total order of values of one type.
 
 use crate::types::json;
-use base::{Array, Value};
+use base::{Array, Row, Value};
 use std::cmp::Ordering;
 
 /// Orders two non-NULL values of one type; integers of different widths, and floats, may be mixed. NaN is equal to itself and
@@ -23,6 +23,7 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Oid(x), Value::Oid(y)) => x.cmp(y),
         (Value::Char(x), Value::Char(y)) => x.cmp(y),
         (Value::Enum(_, x), Value::Enum(_, y)) => x.cmp(y),
+        (Value::Row(x), Value::Row(y)) => compare_rows(x, y),
         (Value::Packed(kind, x), Value::Packed(_, y)) => kind.compare(x, y),
         (Value::Interval(x), Value::Interval(y)) => x.span().cmp(&y.span()),
         (Value::Json(x), Value::Json(y)) => compare_json(x, y),
@@ -35,6 +36,16 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
             _ => panic!("cannot compare {a:?} with {b:?}"),
         },
     }
+}
+
+/// Field by field, NULL greatest.
+fn compare_rows(a: &Row, b: &Row) -> Ordering {
+    let mut pairs = a.live().zip(b.live());
+    let differs = pairs.find_map(|((_, x), (_, y))| match compare_nulls(x, y) {
+        Ordering::Equal => None,
+        o => Some(o),
+    });
+    differs.unwrap_or(Ordering::Equal)
 }
 
 /// Equal text is the common case; else the trees decide.

@@ -1,0 +1,300 @@
+//! Composite types: CREATE TYPE … AS (…), ALTER TYPE ADD, DROP, ALTER and RENAME ATTRIBUTE.
+//!
+//! A value has a field for each attribute that its type ever had, so adding and dropping one changes no row. Changing an attribute's type would,
+//! and is refused while a column uses the composite type, as PostgreSQL refuses it. Views and rules of tables keep their text, so an attribute that
+//! such a text names as `(c).name` keeps its name and stays.
+//!
+//! Left out on purpose (0A000): attributes of domains, COLLATE other than C, indexes over composite types.
+
+use super::expr_text;
+use super::extra::Words;
+use super::user_type::check_room;
+use super::work::Work;
+use crate::catalog;
+use base::row::MAX_COLUMNS;
+use base::schema::{AttributeDef, Composite, Object, Relation, TypeDef, TypeKind};
+use base::{Error, Result, SqlState};
+use sqlparser::ast::{
+    DataType, Ident, ObjectName, UserDefinedTypeCompositeAttributeDef as NewAttribute,
+};
+use sqlparser::tokenizer::Token;
+
+/// What ALTER TYPE does to one attribute.
+#[derive(Clone, Debug)]
+pub enum AttributeChange {
+    Add(Ident, DataType),
+    Drop { name: Ident, if_exists: bool },
+    SetType(Ident, DataType),
+    Rename { from: Ident, to: Ident },
+}
+
+impl Words<'_> {
+    /// The changes of attributes, if they come next.
+    pub(super) fn attribute_changes(&mut self) -> Result<Option<Vec<AttributeChange>>> {
+        let mut changes = vec![];
+        loop {
+            let change = if self.eat("rename attribute") {
+                let from = self.ident()?;
+                if !self.eat("to") {
+                    return Err(self.wrong());
+                }
+                let to = self.ident()?;
+                AttributeChange::Rename { from, to }
+            } else if self.eat("add attribute") {
+                let name = self.ident()?;
+                AttributeChange::Add(name, self.attribute_type()?)
+            } else if self.eat("drop attribute") {
+                let if_exists = self.eat("if exists");
+                let name = self.ident()?;
+                AttributeChange::Drop { name, if_exists }
+            } else if self.eat("alter attribute") {
+                let name = self.ident()?;
+                self.eat("set data");
+                if !self.eat("type") {
+                    return Err(self.wrong());
+                }
+                AttributeChange::SetType(name, self.attribute_type()?)
+            } else if changes.is_empty() {
+                return Ok(None);
+            } else {
+                return Err(self.wrong());
+            };
+            let _ = self.eat("cascade") || self.eat("restrict");
+            changes.push(change);
+            if !self.0.consume_token(&Token::Comma) {
+                return Ok(Some(changes));
+            }
+        }
+    }
+
+    fn attribute_type(&mut self) -> Result<DataType> {
+        let data_type = self.0.parse_data_type().map_err(|_| self.wrong())?;
+        match self.at("collate") {
+            true => Err(Error::unsupported("COLLATE of an attribute")),
+            false => Ok(data_type),
+        }
+    }
+}
+
+/// The attributes of a composite type: 42809 for another type.
+fn parts_of(def: &mut TypeDef) -> Result<&mut Composite> {
+    match &mut def.kind {
+        TypeKind::Composite(c) => Ok(c),
+        TypeKind::Enum(_) | TypeKind::Domain(_) => Err(Error::new(
+            SqlState::WRONG_OBJECT_TYPE,
+            format!("\"{}\" is not a composite type", def.name),
+        )),
+    }
+}
+
+/// 42703.
+fn place(def: &mut TypeDef, name: &str) -> Result<usize> {
+    let of = def.name.clone();
+    let mut all = parts_of(def)?.attributes.iter();
+    let found = all.position(|a| !a.dropped && a.name == name);
+    found.ok_or_else(|| {
+        let what = format!("column \"{name}\" of relation \"{of}\" does not exist");
+        Error::new(SqlState::UNDEFINED_COLUMN, what)
+    })
+}
+
+/// Whether the text has `(…).name`.
+fn selects(text: &str, name: &str) -> bool {
+    let tokens = expr_text::tokens(text);
+    let mut solid = tokens.iter().filter(|t| !matches!(t, Token::Whitespace(_)));
+    let mut last = [None, None];
+    solid.any(|t| {
+        let named = expr_text::word(t).as_deref() == Some(name);
+        let after = matches!(last, [Some(Token::RParen), Some(Token::Period)]);
+        last = [last[1], Some(t)];
+        named && after
+    })
+}
+
+impl Work<'_> {
+    pub(super) fn create_composite(
+        &mut self,
+        name: &ObjectName,
+        attributes: &[NewAttribute],
+    ) -> Result<String> {
+        check_room()?;
+        let (namespace, name) = self.target(name)?;
+        self.type_must_be_free(namespace, &name)?;
+        let (id, array, relation) = (self.oid(), self.oid(), self.oid());
+        let mut def = TypeDef {
+            id,
+            array,
+            namespace,
+            name,
+            owner: self.ctx.role,
+            acl: self.type_born_with(namespace),
+            kind: TypeKind::Composite(Composite {
+                relation,
+                attributes: vec![],
+            }),
+        };
+        for a in attributes {
+            if let Some(collation) = &a.collation {
+                let name = collation.to_string();
+                return Err(Error::unsupported(format!("collation {name} of an attribute")));
+            }
+            self.add_attribute(&mut def, &a.name, &a.data_type, true)?;
+        }
+        self.put(Object::Type(def));
+        Ok("CREATE TYPE".into())
+    }
+
+    /// An attribute's type. 42704; 42P16 for the composite type itself; 0A000 for a domain.
+    fn attribute_of(&self, def: &TypeDef, name: &str, dt: &DataType) -> Result<AttributeDef> {
+        if self.domain_of(dt)?.is_some() {
+            return Err(Error::unsupported("an attribute of a domain"));
+        }
+        let ty = self.storable(dt, name)?;
+        let mut inner = vec![ty.ty];
+        while let Some(t) = inner.pop() {
+            let t = t.element().unwrap_or(t);
+            if t.oid() == def.id {
+                let what = format!(
+                    "composite type {} cannot be made a member of itself",
+                    def.name
+                );
+                return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, what));
+            }
+            if let Some(u) = t.composite() {
+                inner.extend(u.attributes().map(|(_, a)| a.ty.ty));
+            }
+        }
+        Ok(AttributeDef {
+            name: name.into(),
+            type_oid: ty.ty.oid(),
+            typmod: ty.typmod,
+            dropped: false,
+        })
+    }
+
+    fn add_attribute(
+        &mut self,
+        def: &mut TypeDef,
+        name: &Ident,
+        dt: &DataType,
+        new: bool,
+    ) -> Result<()> {
+        let name = self.name(name);
+        let made = self.attribute_of(def, &name, dt)?;
+        let of = def.name.clone();
+        let all = &mut parts_of(def)?.attributes;
+        if all.iter().any(|a| !a.dropped && a.name == name) {
+            let what = match new {
+                true => format!("column \"{name}\" specified more than once"),
+                false => format!("column \"{name}\" of relation \"{of}\" already exists"),
+            };
+            return Err(Error::new(SqlState::DUPLICATE_COLUMN, what));
+        }
+        if all.len() == MAX_COLUMNS {
+            let what = format!("tables can have at most {MAX_COLUMNS} columns");
+            return Err(Error::new(SqlState::TOO_MANY_COLUMNS, what));
+        }
+        all.push(made);
+        Ok(())
+    }
+
+    /// 0A000 while a view or a rule of a table names the attribute.
+    fn not_in_text(&self, name: &str, doing: &str) -> Result<()> {
+        let found = self.schema.relations().find(|r| match r {
+            Relation::View(v) => selects(&v.query, name),
+            Relation::Table(t) => {
+                let defaults = t.def.columns.iter().filter_map(|c| c.default.as_deref());
+                let checks = t.def.checks.iter().map(|c| c.expr.as_str());
+                defaults.chain(checks).any(|text| selects(text, name))
+            }
+            Relation::Sequence(_) => false,
+        });
+        match found {
+            None => Ok(()),
+            Some(r) => Err(Error::unsupported(format!(
+                "{doing} attribute \"{name}\", which \"{}\" may name",
+                r.name()
+            ))),
+        }
+    }
+
+    /// 0A000, in PostgreSQL's words, while a column is of the type.
+    fn not_in_use(&self, def: &TypeDef) -> Result<()> {
+        let users = self.schema.relations_of_type(def.id);
+        let tables = users.filter_map(|r| match r {
+            Relation::Table(t) => Some(t),
+            _ => None,
+        });
+        let column = |t: &base::schema::Table| {
+            let mut live = t.def.columns.iter().filter(|c| !c.dropped);
+            let made = |c: &&base::schema::Column| {
+                let ty = c.ty().ty;
+                ty.element().unwrap_or(ty).composite().is_some()
+            };
+            live.find(made).map(|c| c.name.clone())
+        };
+        for t in tables {
+            let column = column(t).unwrap_or_default();
+            let what = format!(
+                "cannot alter type \"{}\" because column \"{}.{column}\" uses it",
+                def.name, t.def.name
+            );
+            return Err(Error::unsupported("").message(what));
+        }
+        Ok(())
+    }
+
+    pub(super) fn alter_attributes(
+        &mut self,
+        name: &ObjectName,
+        changes: &[AttributeChange],
+    ) -> Result<String> {
+        let mut def = self.own_type(name)?;
+        parts_of(&mut def)?;
+        for change in changes {
+            match change {
+                AttributeChange::Add(name, dt) => self.add_attribute(&mut def, name, dt, false)?,
+                AttributeChange::Drop { name, if_exists } => {
+                    let name = catalog::fold(name);
+                    let at = match place(&mut def, &name) {
+                        Err(_) if *if_exists => {
+                            let what = format!(
+                                "column \"{name}\" of relation \"{}\" does not exist, skipping",
+                                def.name
+                            );
+                            self.notice(SqlState([b'0'; 5]), what);
+                            continue;
+                        }
+                        at => at?,
+                    };
+                    self.not_in_text(&name, "dropping")?;
+                    let a = &mut parts_of(&mut def)?.attributes[at];
+                    a.dropped = true;
+                    a.name = format!("........pg.dropped.{}........", at + 1);
+                }
+                AttributeChange::SetType(name, dt) => {
+                    let name = catalog::fold(name);
+                    let at = place(&mut def, &name)?;
+                    self.not_in_use(&def)?;
+                    let made = self.attribute_of(&def, &name, dt)?;
+                    parts_of(&mut def)?.attributes[at] = made;
+                }
+                AttributeChange::Rename { from, to } => {
+                    let (from, to) = (catalog::fold(from), self.name(to));
+                    let at = place(&mut def, &from)?;
+                    if place(&mut def, &to).is_ok() {
+                        let what = format!(
+                            "column \"{to}\" of relation \"{}\" already exists",
+                            def.name
+                        );
+                        return Err(Error::new(SqlState::DUPLICATE_COLUMN, what));
+                    }
+                    self.not_in_text(&from, "renaming")?;
+                    parts_of(&mut def)?.attributes[at].name = to;
+                }
+            }
+        }
+        self.put_type(def)?;
+        Ok("ALTER TYPE".into())
+    }
+}
