@@ -280,6 +280,16 @@ pub struct DefaultAcl {
     pub acl: Acl,
 }
 
+/// An extension that CREATE EXTENSION has made. Its functions and types are built in; without it no name means them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Extension {
+    pub id: Oid,
+    pub name: String,
+    pub version: String,
+    pub namespace: Oid,
+    pub owner: Oid,
+}
+
 /// A table. `Deref`-free on purpose: [`Table`] adds the derived parts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableDef {
@@ -433,6 +443,7 @@ pub enum Object {
     Settings(StoredSettings),
     Member(Membership),
     DefaultAcl(DefaultAcl),
+    Extension(Extension),
 }
 
 impl Object {
@@ -449,6 +460,7 @@ impl Object {
             Object::Settings(s) => s.id,
             Object::Member(m) => m.id,
             Object::DefaultAcl(d) => d.id,
+            Object::Extension(e) => e.id,
         }
     }
 }
@@ -562,6 +574,7 @@ pub struct Schema {
     /// By member: the roles of its stored memberships.
     pub(crate) roles_given: PMap<Oid, Arc<[Oid]>>,
     default_acls: PMap<Oid, Arc<DefaultAcl>>,
+    extensions: PMap<Oid, Arc<Extension>>,
     types: PMap<Oid, Arc<UserTypeOf>>,
     /// By schema and name.
     type_names: PMap<(Oid, String), Oid>,
@@ -843,6 +856,10 @@ impl Schema {
                 }
                 return;
             }
+            Object::Extension(e) => {
+                self.extensions.insert(id, Arc::new(e));
+                return;
+            }
             Object::DefaultAcl(d) => {
                 self.default_acls.insert(id, Arc::new(d));
                 return;
@@ -922,6 +939,7 @@ impl Schema {
             self.give_role(&m, false);
         }
         self.default_acls.remove(&id);
+        self.extensions.remove(&id);
         let Some(r) = self.relations.remove(&id) else {
             return;
         };
@@ -1050,6 +1068,7 @@ impl Schema {
                 self.default_acls()
                     .map(|d| Object::DefaultAcl((**d).clone())),
             )
+            .chain(self.extensions().map(|e| Object::Extension((**e).clone())))
             .collect();
         all.sort_by_key(Object::id);
         all.into_iter().map(Change::Put).collect()
@@ -1145,6 +1164,16 @@ impl Schema {
     /// Stored memberships of roles in roles.
     pub fn members(&self) -> impl Iterator<Item = &Arc<Membership>> {
         self.members.values()
+    }
+
+    /// All extensions.
+    pub fn extensions(&self) -> impl Iterator<Item = &Arc<Extension>> {
+        self.extensions.values()
+    }
+
+    /// The extension of this name.
+    pub fn extension(&self, name: &str) -> Option<&Arc<Extension>> {
+        self.extensions().find(|e| e.name == name)
     }
 
     /// What ALTER DEFAULT PRIVILEGES has said.

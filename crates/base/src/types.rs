@@ -38,6 +38,8 @@ pub enum Type {
     Cidr,
     MacAddr,
     MacAddr8,
+    /// Of the extension `citext`: no name means it unless the extension is there.
+    Citext,
     Json,
     Jsonb,
     Oid,
@@ -94,6 +96,7 @@ pub enum Type {
     CidrArray,
     MacAddrArray,
     MacAddr8Array,
+    CitextArray,
     /// An enum or a composite type.
     User(UserType),
     /// An array of such values.
@@ -206,6 +209,7 @@ types! {
     Cidr 650 "cidr" -1 651 None;
     MacAddr 829 "macaddr" 6 1040 None;
     MacAddr8 774 "macaddr8" 8 775 None;
+    Citext 16001 "citext" -1 16002 None;
     Json 114 "json" -1 199 None;
     Jsonb 3802 "jsonb" -1 3807 None;
     Oid 26 "oid" 4 1028 None;
@@ -258,6 +262,7 @@ types! {
     CidrArray 651 "_cidr" -1 0 Some(Type::Cidr);
     MacAddrArray 1040 "_macaddr" -1 0 Some(Type::MacAddr);
     MacAddr8Array 775 "_macaddr8" -1 0 Some(Type::MacAddr8);
+    CitextArray 16002 "_citext" -1 0 Some(Type::Citext);
 }
 
 impl Type {
@@ -308,6 +313,14 @@ impl Type {
     pub const fn composite(self) -> Option<UserType> {
         match self {
             Type::User(u) if u.is_composite() => Some(u),
+            _ => None,
+        }
+    }
+
+    /// The extension without which no name means this type.
+    pub const fn extension(self) -> Option<&'static str> {
+        match self {
+            Type::Citext | Type::CitextArray => Some("citext"),
             _ => None,
         }
     }

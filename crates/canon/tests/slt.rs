@@ -233,7 +233,7 @@ macro_rules! files {
 
 files! {
     bits
-    enums domains
+    enums domains extensions
     aggregates answers arithmetic arrays
     catalog composites constraints cursors
     datetime ddl default_privileges dml

@@ -21,6 +21,7 @@ pub mod ddl;
 pub mod effect;
 pub mod engine;
 pub mod exec;
+mod extensions;
 pub(crate) mod expr;
 pub mod functions;
 pub(crate) mod logical;

@@ -72,7 +72,8 @@ impl Txn {
                 | Object::Type(_)
                 | Object::Settings(_)
                 | Object::Member(_)
-                | Object::DefaultAcl(_) => false,
+                | Object::DefaultAcl(_)
+                | Object::Extension(_) => false,
             },
         })
     }

@@ -10,10 +10,12 @@
 //! | `inet`, `cidr` | family, bits of the mask, address: [`inet`] |
 //! | `macaddr`, `macaddr8` | the bytes: [`mac`] |
 //! | `timetz` | moment in UTC, zone: [`timetz`] |
+//! | `citext` | the text: [`citext`] |
 //!
 //! Left out on purpose: reading `timetz`, which asks the session for its zone and stands in `sql`.
 
 pub mod bits;
+pub mod citext;
 pub mod inet;
 pub mod mac;
 pub mod timetz;
@@ -33,6 +35,7 @@ pub enum Packed {
     MacAddr,
     MacAddr8,
     TimeTz,
+    Citext,
 }
 
 impl Packed {
@@ -46,6 +49,7 @@ impl Packed {
             Type::MacAddr => Packed::MacAddr,
             Type::MacAddr8 => Packed::MacAddr8,
             Type::TimeTz => Packed::TimeTz,
+            Type::Citext => Packed::Citext,
             _ => return None,
         })
     }
@@ -60,6 +64,7 @@ impl Packed {
             Packed::MacAddr => Type::MacAddr,
             Packed::MacAddr8 => Type::MacAddr8,
             Packed::TimeTz => Type::TimeTz,
+            Packed::Citext => Type::Citext,
         }
     }
 
@@ -71,6 +76,7 @@ impl Packed {
             Packed::MacAddr => b.len() == 6,
             Packed::MacAddr8 => b.len() == 8,
             Packed::TimeTz => b.len() == timetz::WIDTH,
+            Packed::Citext => std::str::from_utf8(b).is_ok(),
         }
     }
 
@@ -80,6 +86,7 @@ impl Packed {
             Packed::Bit | Packed::VarBit => bits::compare(a, b),
             Packed::Inet | Packed::Cidr => inet::expect(a).order().cmp(&inet::expect(b).order()),
             Packed::MacAddr | Packed::MacAddr8 | Packed::TimeTz => a.cmp(b),
+            Packed::Citext => citext::compare(a, b),
         }
     }
 
@@ -89,6 +96,7 @@ impl Packed {
             Packed::Bit | Packed::VarBit => bits::write_key(form, out),
             Packed::Inet | Packed::Cidr => inet::expect(form).write_key(out),
             Packed::MacAddr | Packed::MacAddr8 | Packed::TimeTz => out.extend_from_slice(form),
+            Packed::Citext => citext::write_key(form, out),
         }
     }
 
@@ -100,6 +108,7 @@ impl Packed {
             Packed::Cidr => inet::expect(form).write(true, out),
             Packed::MacAddr | Packed::MacAddr8 => mac::write(form, out),
             Packed::TimeTz => timetz::write(form, out),
+            Packed::Citext => out.push_str(citext::text(form)),
         }
     }
 
@@ -112,6 +121,7 @@ impl Packed {
             Packed::MacAddr => mac::read(s)?.into(),
             Packed::MacAddr8 => mac::read8(s)?.into(),
             Packed::TimeTz => unreachable!("the session's zone is needed"),
+            Packed::Citext => s.as_bytes().into(),
         })
     }
 
@@ -125,7 +135,7 @@ impl Packed {
             Packed::Inet | Packed::Cidr => {
                 inet::expect(form).write_binary(self == Packed::Cidr, out)
             }
-            Packed::MacAddr | Packed::MacAddr8 => out.extend_from_slice(form),
+            Packed::MacAddr | Packed::MacAddr8 | Packed::Citext => out.extend_from_slice(form),
             Packed::TimeTz => {
                 let (local, west) = timetz::parts(form);
                 out.extend_from_slice(&local.to_be_bytes());
@@ -147,6 +157,7 @@ impl Packed {
             }
             Packed::MacAddr | Packed::MacAddr8 => Err(malformed()),
             Packed::TimeTz => timetz::read_binary(b),
+            Packed::Citext => Ok(crate::text(b)?.as_bytes().into()),
         }
     }
 
@@ -214,6 +225,8 @@ mod tests {
                 "fe80::/10",
             ],
         );
+        ascending(Packed::Citext, &["", "A", "ab", "ABC", "b"]);
+        assert_eq!(Packed::Citext.compare(b"aBc", b"AbC"), Ordering::Equal);
         ascending(
             Packed::MacAddr,
             &["00:00:00:00:00:01", "08:00:2b:01:02:03"],

@@ -173,6 +173,9 @@ const SCHEMA: &str = r#"
         SELECT g % 50 + 1, g / 7.0, 'c' || g % 9, '\x00ff', ARRAY[date '2020-01-01' + g]
         FROM generate_series(1, 200) g;
     INSERT INTO counted (note) VALUES (E'tab\there'), (NULL), ('\N');
+    CREATE EXTENSION "uuid-ossp"; CREATE EXTENSION citext WITH SCHEMA app;
+    CREATE TABLE app.account (mail app.citext PRIMARY KEY, id uuid DEFAULT uuid_generate_v5(uuid_ns_dns(), 'x'), CHECK (mail <> ''::app.citext));
+    INSERT INTO app.account VALUES ('Ann@X'), ('bob@x');
     CREATE TYPE app.aa_pair AS (n int, gone text, s app.state, "Odd name" varchar(5));
     ALTER TYPE app.aa_pair DROP ATTRIBUTE gone;
     CREATE TABLE app.paired (id int PRIMARY KEY, p app.aa_pair DEFAULT '(1,new,x)', ps app.aa_pair[], CHECK ((p).n > 0));
@@ -197,6 +200,8 @@ const ROWS: &str = r#"
     SELECT id FROM app.customer WHERE lower(mail) = '7@x' AND name <> 'n0';
     SELECT * FROM app.word ORDER BY w;
     SELECT * FROM net ORDER BY ip;
+    SELECT mail, id FROM app.account ORDER BY mail;
+    SELECT extname, extversion FROM pg_extension ORDER BY 1;
     SELECT id, (p).n, (p)."Odd name", p, ps FROM app.paired ORDER BY id;
     SELECT conname, contypid::regtype FROM pg_constraint WHERE contypid IN ('app.short'::regtype, 'app.open'::regtype) ORDER BY 1;
     SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'app.word'::regclass AND attnum > 0 ORDER BY attnum;

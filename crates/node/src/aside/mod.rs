@@ -452,6 +452,7 @@ fn words(before: &Schema, change: &Change) -> String {
             )
         }
         Change::Put(Object::Member(_)) => "a membership of a role was changed".into(),
+        Change::Put(Object::Extension(e)) => format!("extension {} was made", e.name),
         Change::Put(Object::DefaultAcl(_)) => "default privileges were changed".into(),
         Change::Put(Object::Settings(_)) => "stored settings were changed".into(),
         Change::Drop(id) => {

@@ -122,6 +122,7 @@ impl Binder<'_> {
         }
         if let Some(s) = schema
             && !matches!(s, "pg_catalog" | "public" | "information_schema")
+            && !self.of_extension_in(name, s)
         {
             return Err(match self.cx.catalog.schema.namespace_named(s) {
                 None => Error::new(
@@ -216,7 +217,7 @@ impl Binder<'_> {
             let oid = Expr::Const(base::Value::Oid(Type::Unknown.oid()));
             return Ok(Bound::new(oid, Type::RegType));
         }
-        let found = lookup_function(name, &types)?;
+        let found = self.function_named(name, &types)?;
         if f.filter.is_some() || list.duplicate_treatment.is_some() || star {
             return Err(Error::new(
                 SqlState::WRONG_OBJECT_TYPE,
@@ -224,6 +225,23 @@ impl Binder<'_> {
             ));
         }
         self.call_of(found, bound, env)
+    }
+
+    /// Whether the functions of this name come with an extension that is in this schema.
+    fn of_extension_in(&self, name: &str, schema: &str) -> bool {
+        let all = &self.cx.catalog.schema;
+        let of = crate::functions::registry::extension_of(name);
+        let of = of.and_then(|e| all.extension(e));
+        of.is_some_and(|e| all.namespace(e.namespace).is_some_and(|n| n.name == schema))
+    }
+
+    /// The function that a user's text means: one of an extension only where the extension is there.
+    pub(super) fn function_named(&self, name: &str, types: &[Type]) -> Result<Resolved> {
+        let of = crate::functions::registry::extension_of(name);
+        if of.is_some_and(|e| self.cx.catalog.schema.extension(e).is_none()) {
+            return Err(crate::functions::no_function(name, types));
+        }
+        lookup_function(name, types)
     }
 
     fn call_of(&mut self, f: Resolved, args: Vec<Bound>, env: &mut Env<'_, '_>) -> Result<Bound> {

@@ -112,7 +112,7 @@ impl Binder<'_> {
             }
         }
         let types: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
-        let f = lookup_function(&name, &types)?;
+        let f = self.function_named(&name, &types)?;
         if let Kind::Aggregate(_) = f.kind {
             return Err(Error::new(
                 SqlState::GROUPING_ERROR,

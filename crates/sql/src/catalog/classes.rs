@@ -544,7 +544,7 @@ fn class_of(cx: &CatalogScan<'_>, id: Oid) -> Option<(Oid, bool)> {
     if s.relation(id).is_some() || s.index(id).is_some() {
         return Some((class("pg_class"), false));
     }
-    if id == types::PLPGSQL {
+    if id == types::PLPGSQL || s.extensions().any(|e| e.id == id) {
         return Some((class("pg_extension"), false));
     }
     if s.type_numbered(id).is_some() {
@@ -572,6 +572,17 @@ pub(super) fn pg_description(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()
             ("classoid", oid(extension)),
             ("description", text("PL/pgSQL procedural language")),
         ]);
+    }
+    for e in cx.schema().extensions() {
+        let known = crate::extensions::KNOWN.iter().find(|k| k.name == e.name);
+        let own = cx.schema().comments().any(|c| c.1 == e.id);
+        if let Some(k) = known.filter(|_| !own) {
+            rows.push(&[
+                ("objoid", oid(e.id)),
+                ("classoid", oid(extension)),
+                ("description", text(k.comment)),
+            ]);
+        }
     }
     let mut all: Vec<_> = cx.schema().comments().collect();
     all.sort_by_key(|c| c.0);

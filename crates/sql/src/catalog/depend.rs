@@ -37,6 +37,7 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             .expect("listed")
             .oid
     };
+    let extensions = catalog("pg_extension");
     let (types, class, default, rule, constraint) = (
         catalog("pg_type"),
         catalog("pg_class"),
@@ -56,6 +57,11 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
         ]);
     };
     let schema = cx.schema();
+    if let Some(e) = schema.extension("citext") {
+        for ty in [base::Type::Citext, base::Type::CitextArray] {
+            push((types, ty.oid(), 0), (extensions, e.id, 0), b'e');
+        }
+    }
     for t in schema.user_types() {
         if let TypeKind::Domain(d) = &t.def.kind
             && d.base >= base::id::FIRST_USER_OID

@@ -448,6 +448,8 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_collation" => types::pg_collation,
         "pg_tablespace" => types::pg_tablespace,
         "pg_extension" => types::pg_extension,
+        "pg_available_extensions" => types::pg_available_extensions,
+        "pg_available_extension_versions" => types::pg_available_extension_versions,
         "pg_db_role_setting" => roles::pg_db_role_setting,
         "pg_database" => types::pg_database,
         "pg_authid" => roles::pg_authid,

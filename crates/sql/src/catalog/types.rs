@@ -106,6 +106,7 @@ pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("typtypmod", Value::Int4(-1)),
         ]);
     }
+    extension_types(cx, rows);
     super::user_types::pg_type(cx, rows);
     Ok(())
 }
@@ -137,7 +138,7 @@ pub(super) fn sig_oid(s: Sig) -> Oid {
     }
 }
 
-pub(super) fn pg_proc(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+pub(super) fn pg_proc(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     let mut push = |id: Oid, name: &str, args: Vec<Oid>, ret: Oid, more: &[(&str, Value)]| {
         let mut row = vec![
             ("oid", oid(id)),
@@ -166,6 +167,10 @@ pub(super) fn pg_proc(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
         push(number(w[0]), w[1], args.collect(), number(w[2]), &[]);
     }
     for (i, e) in FUNCTIONS.iter().enumerate() {
+        let of = registry::extension_of(e.name);
+        if of.is_some_and(|x| cx.schema().extension(x).is_none()) {
+            continue;
+        }
         let kind = match e.kind {
             Kind::Aggregate(_) => b'a',
             Kind::Window(_) => b'w',
@@ -361,12 +366,16 @@ pub(super) fn pg_opfamily(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn pg_cast(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+pub(super) fn pg_cast(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     use crate::types::cast::{CastKind, find};
     let mut id = FIRST_FUNCTION;
     for &from in Type::ALL {
         for &to in Type::ALL {
-            if from == to || from == Type::Unknown {
+            let hidden = |t: Type| {
+                let of = t.extension();
+                of.is_some_and(|e| cx.schema().extension(e).is_none())
+            };
+            if from == to || from == Type::Unknown || hidden(from) || hidden(to) {
                 continue;
             }
             let context = match find(from, to) {
@@ -433,8 +442,18 @@ pub(super) fn pg_tablespace(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
     Ok(())
 }
 
-/// Tools look for it; it is a name only.
-pub(super) fn pg_extension(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+/// `plpgsql` is a name only, for which tools look.
+pub(super) fn pg_extension(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for e in cx.schema().extensions() {
+        rows.push(&[
+            ("oid", oid(e.id)),
+            ("extname", text(&e.name)),
+            ("extowner", oid(e.owner)),
+            ("extnamespace", oid(e.namespace)),
+            ("extrelocatable", Value::Bool(true)),
+            ("extversion", text(&e.version)),
+        ]);
+    }
     rows.push(&[
         ("oid", oid(PLPGSQL)),
         ("extname", text("plpgsql")),
@@ -443,6 +462,83 @@ pub(super) fn pg_extension(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
         ("extversion", text("1.0")),
     ]);
     Ok(())
+}
+
+/// The extensions that can be made, and `plpgsql`.
+fn available() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let known = crate::extensions::KNOWN.iter();
+    let plpgsql = ("plpgsql", "1.0", "PL/pgSQL procedural language");
+    known
+        .map(|k| (k.name, k.version, k.comment))
+        .chain([plpgsql])
+}
+
+pub(super) fn pg_available_extensions(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for (name, version, comment) in available() {
+        let there = name == "plpgsql" || cx.schema().extension(name).is_some();
+        rows.push(&[
+            ("name", text(name)),
+            ("default_version", text(version)),
+            ("installed_version", maybe(there.then_some(version))),
+            ("comment", text(comment)),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_available_extension_versions(
+    cx: &CatalogScan<'_>,
+    rows: &mut Rows,
+) -> Result<()> {
+    for (name, version, comment) in available() {
+        let there = name == "plpgsql" || cx.schema().extension(name).is_some();
+        rows.push(&[
+            ("name", text(name)),
+            ("version", text(version)),
+            ("installed", Value::Bool(there)),
+            ("superuser", Value::Bool(true)),
+            ("trusted", Value::Bool(true)),
+            ("relocatable", Value::Bool(name != "plpgsql")),
+            ("comment", text(comment)),
+        ]);
+    }
+    Ok(())
+}
+
+/// The type `citext`, where its extension is there.
+fn extension_types(cx: &CatalogScan<'_>, rows: &mut Rows) {
+    let Some(e) = cx.schema().extension("citext") else {
+        return;
+    };
+    for (ty, category, io) in [
+        (Type::Citext, b'S', [46, 47, 2414, 2415]),
+        (Type::CitextArray, b'A', [750, 751, 2400, 2401]),
+    ] {
+        let element = ty.element().map_or(0, Type::oid);
+        rows.push(&[
+            ("oid", oid(ty.oid())),
+            ("typname", text(ty.typname())),
+            ("typnamespace", oid(e.namespace)),
+            ("typowner", oid(e.owner)),
+            ("typlen", Value::Int2(-1)),
+            ("typbyval", Value::Bool(false)),
+            ("typtype", char(b'b')),
+            ("typcategory", char(category)),
+            ("typisdefined", Value::Bool(true)),
+            ("typdelim", char(b',')),
+            ("typelem", oid(element)),
+            ("typarray", oid(ty.array_oid())),
+            ("typinput", oid(io[0])),
+            ("typoutput", oid(io[1])),
+            ("typreceive", oid(io[2])),
+            ("typsend", oid(io[3])),
+            ("typalign", char(b'i')),
+            ("typstorage", char(b'x')),
+            ("typcollation", oid(100)),
+            ("typsubscript", oid(if element == 0 { 0 } else { 6179 })),
+            ("typtypmod", Value::Int4(-1)),
+        ]);
+    }
 }
 
 pub(super) fn pg_database(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {

@@ -69,6 +69,22 @@ pub fn user_type<'a>(
     }
 }
 
+/// The type of an extension that this text means, if the extension is there.
+fn extension_type(schema: &Schema, path: &[Oid], text: &str) -> Option<Type> {
+    let w = written(text)?;
+    let ty = match (w.name.as_str(), w.array) {
+        ("citext", false) => Type::Citext,
+        ("citext", true) | ("_citext", false) => Type::CitextArray,
+        _ => return None,
+    };
+    let of = schema.extension(ty.extension()?)?;
+    let seen = match &w.schema {
+        Some(n) => schema.namespace_named(n)?.id == of.namespace,
+        None => path.contains(&of.namespace),
+    };
+    seen.then_some(ty)
+}
+
 /// The type of this text, built-in or a user's. `path` has the schemas to search. 42704, and what [`typename`] refuses.
 pub fn type_of(
     schema: &Schema,
@@ -80,6 +96,9 @@ pub fn type_of(
         Err(e) if e.code() == SqlState::UNDEFINED_OBJECT => e,
         known => return known,
     };
+    if let Some(ty) = extension_type(schema, path, text) {
+        return Ok(ty.into());
+    }
     let Some((t, array)) = user_type(schema, path, text) else {
         if let Some(n) = schema_of(text).filter(|n| schema.namespace_named(n).is_none()) {
             return Err(Error::new(

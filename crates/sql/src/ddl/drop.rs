@@ -168,6 +168,12 @@ impl Work<'_> {
                     ),
                 ));
             }
+            if let Some(e) = self.extension_in(n.id) {
+                let what = format!("cannot drop schema {name} because other objects depend on it");
+                return Err(Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, what)
+                    .detail(format!("extension {e} depends on schema {name}"))
+                    .hint("Drop the extension first."));
+            }
             roots.push(Node::Namespace(n.id));
         }
         let shown = match roots.as_slice() {

@@ -449,10 +449,16 @@ impl Work<'_> {
                 let (_, n) = self.split(name)?;
                 match n.as_str() {
                     "plpgsql" => Ok((catalog::PLPGSQL, 0)),
-                    _ => Err(Error::new(
-                        SqlState::UNDEFINED_OBJECT,
-                        format!("extension \"{n}\" does not exist"),
-                    )),
+                    _ => match self.schema.extension(&n).cloned() {
+                        Some(e) => {
+                            self.must_own("extension", &n, e.owner)?;
+                            Ok((e.id, 0))
+                        }
+                        None => Err(Error::new(
+                            SqlState::UNDEFINED_OBJECT,
+                            format!("extension \"{n}\" does not exist"),
+                        )),
+                    },
                 }
             }
             CommentObject::Type => {

@@ -26,6 +26,7 @@ mod depend;
 mod domain;
 mod drop;
 pub mod expr_text;
+mod extension;
 pub mod extra;
 mod extra_run;
 mod fill;
@@ -235,15 +236,8 @@ impl Work<'_> {
                 comment,
                 ..
             } => self.comment(object_type, object_name, comment.as_deref()),
-            S::CreateExtension(c) => {
-                self.create_extension(&catalog::fold(&c.name), c.if_not_exists)
-            }
-            S::DropExtension(d) => {
-                for n in &d.names {
-                    self.drop_extension(&catalog::fold(n), d.if_exists)?;
-                }
-                Ok("DROP EXTENSION".into())
-            }
+            S::CreateExtension(c) => self.create_extension(c),
+            S::DropExtension(d) => self.drop_extensions(d),
             S::DropFunction(d) => self.drop_functions(&d.func_desc, d.if_exists, "FUNCTION"),
             S::DropProcedure {
                 if_exists,
@@ -281,30 +275,6 @@ impl Work<'_> {
 }
 
 impl Work<'_> {
-    /// `plpgsql` is said to be there, as tools expect it; no other extension can be.
-    fn create_extension(&mut self, name: &str, if_not_exists: bool) -> Result<String> {
-        if name != "plpgsql" {
-            return Err(Error::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                format!("extension \"{name}\" is not available"),
-            ));
-        }
-        let what = "extension \"plpgsql\" already exists";
-        if !if_not_exists {
-            return Err(Error::new(SqlState::DUPLICATE_OBJECT, what));
-        }
-        self.notice(SqlState::DUPLICATE_OBJECT, format!("{what}, skipping"));
-        Ok("CREATE EXTENSION".into())
-    }
-
-    fn drop_extension(&mut self, name: &str, if_exists: bool) -> Result<()> {
-        if name == "plpgsql" {
-            return Err(Error::unsupported("dropping extension plpgsql"));
-        }
-        let what = format!("extension \"{name}\" does not exist");
-        self.drop_missing(SqlState::UNDEFINED_OBJECT, what, if_exists)
-    }
-
     fn drop_functions(
         &mut self,
         functions: &[FunctionDesc],

@@ -80,7 +80,7 @@ fn extremes(r: &mut Registry) {
         ANYENUM,
     ];
     // min(name) is min(text) in PostgreSQL: there is no entry of its own.
-    for t in ordered.into_iter().chain([TID]) {
+    for t in ordered.into_iter().chain([TID, CITEXT]) {
         r.agg("min", &[t], t, |_, _| {
             Box::new(Extreme {
                 best: Value::Null,

@@ -16,8 +16,10 @@ mod array;
 mod bits;
 mod bytes;
 pub mod catalog;
+mod citext;
 pub(crate) mod composite;
 pub mod context;
+mod crypto;
 pub mod datetime;
 pub mod effect;
 mod enums;
@@ -45,6 +47,7 @@ mod timetz;
 mod to_char;
 mod to_number;
 mod tools;
+mod uuids;
 #[cfg(test)]
 mod walk;
 mod window;
@@ -52,7 +55,9 @@ mod window;
 pub use context::{EvalContext, NoSession, SessionContext};
 pub use ordered_set::ORDERED_SETS;
 pub use registry::is_lookup;
-pub use resolve::{lookup_any_operator, lookup_function, lookup_operator, select_common_type};
+pub use resolve::{
+    lookup_any_operator, lookup_function, lookup_operator, no_function, select_common_type,
+};
 pub use window::WindowFn;
 
 use crate::types::{OutputSettings, cast};

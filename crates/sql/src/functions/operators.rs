@@ -109,6 +109,7 @@ fn compare(r: &mut Registry) {
         INET,
         MACADDR,
         MACADDR8,
+        CITEXT,
         ANYARRAY,
         ANYENUM,
     ];

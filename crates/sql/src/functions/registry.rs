@@ -20,7 +20,7 @@ pub(super) mod names {
         TIMESTAMP Timestamp; TIMESTAMPTZ TimestampTz; INTERVAL Interval; JSON Json; JSONB Jsonb; OID Oid;
         REGCLASS RegClass; REGTYPE RegType; REGPROC RegProc; REGNAMESPACE RegNamespace; VOID Void; RECORD Record;
         INT4ARRAY Int4Array; FLOAT8ARRAY Float8Array; TEXTARRAY TextArray; NAMEARRAY NameArray; OIDVECTOR OidVector;
-        TIMETZ TimeTz; BIT Bit; VARBIT VarBit; INET Inet; CIDR Cidr; MACADDR MacAddr; MACADDR8 MacAddr8;
+        CITEXT Citext; TIMETZ TimeTz; BIT Bit; VARBIT VarBit; INET Inet; CIDR Cidr; MACADDR MacAddr; MACADDR8 MacAddr8;
         PGNODETREE PgNodeTree; TID Tid; XID Xid; INT2VECTOR Int2Vector; INT2ARRAY Int2Array; OIDARRAY OidArray; ACLITEMARRAY AclItemArray;
     }
     pub const ANYELEMENT: Sig = Sig::AnyElement;
@@ -47,6 +47,8 @@ pub(super) struct Registry {
     map: HashMap<&'static str, Vec<Entry>>,
     /// Those that look into the catalog.
     lookups: HashSet<&'static str>,
+    /// Those that are there with an extension alone.
+    extensions: HashMap<&'static str, &'static str>,
 }
 
 impl Registry {
@@ -94,6 +96,14 @@ impl Registry {
         }
     }
 
+    /// The functions of these names are there with this extension alone. Other functions of the names there must not be.
+    pub fn belong(&mut self, extension: &'static str, names: &[&'static str]) {
+        for name in names {
+            assert!(self.map.contains_key(name), "a function that was added");
+            self.extensions.insert(name, extension);
+        }
+    }
+
     /// A function whose answer stands in the catalog.
     pub fn lookup(&mut self, n: &'static str, args: &[Sig], ret: Sig, f: TypedFn) {
         self.lookups.insert(n);
@@ -110,6 +120,11 @@ impl Registry {
         f: TypedFn,
     ) {
         self.add(n, args, ret, fl, Kind::Typed(f));
+        self.last_is_variadic(n);
+    }
+
+    /// The last argument of the function that was added last under this name may be repeated.
+    pub fn last_is_variadic(&mut self, n: &'static str) {
         self.last(n).variadic = true;
     }
 
@@ -144,6 +159,7 @@ static OPERATORS: LazyLock<Registry> = LazyLock::new(|| {
     super::bits::register_operators(&mut r);
     super::network::register_operators(&mut r);
     super::timetz::register_operators(&mut r);
+    super::citext::register_operators(&mut r);
     r
 });
 
@@ -157,6 +173,9 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::bits::register(&mut r);
     super::network::register(&mut r);
     super::timetz::register(&mut r);
+    super::citext::register(&mut r);
+    super::crypto::register(&mut r);
+    super::uuids::register(&mut r);
     super::array::register(&mut r);
     super::array::register_assignment(&mut r);
     super::bytes::register(&mut r);
@@ -182,6 +201,17 @@ pub fn operators(op: &str) -> &'static [Entry] {
 /// All functions of this name.
 pub fn functions(name: &str) -> &'static [Entry] {
     FUNCTIONS.map.get(name).map_or(&[], Vec::as_slice)
+}
+
+/// The extension that the functions of this name come with; built-in ones have none.
+pub fn extension_of(name: &str) -> Option<&'static str> {
+    FUNCTIONS.extensions.get(name).copied()
+}
+
+/// The functions that come with an extension.
+pub fn of_extension(extension: &str) -> impl Iterator<Item = &'static str> {
+    let all = FUNCTIONS.extensions.iter();
+    all.filter(move |(_, e)| **e == extension).map(|(n, _)| *n)
 }
 
 /// Whether the answer of this function stands in the catalog.

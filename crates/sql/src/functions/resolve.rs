@@ -118,13 +118,7 @@ pub fn lookup_function(name: &str, args: &[Type]) -> Result<Resolved> {
     };
     match choose(all, args) {
         Choice::One(e) => resolve(e, args),
-        Choice::None => Err(Error::new(
-            SqlState::UNDEFINED_FUNCTION,
-            format!("{} does not exist", shown()),
-        )
-        .hint(
-            "No function matches the given name and argument types. You might need to add explicit type casts.",
-        )),
+        Choice::None => Err(no_function(name, args)),
         Choice::Many => Err(Error::new(
             SqlState::AMBIGUOUS_FUNCTION,
             format!("{} is not unique", shown()),
@@ -135,9 +129,19 @@ pub fn lookup_function(name: &str, args: &[Type]) -> Result<Resolved> {
     }
 }
 
+/// 42883.
+pub fn no_function(name: &str, args: &[Type]) -> Error {
+    let list: Vec<String> = args.iter().map(|t| format_type(*t, -1)).collect();
+    let what = format!("function {name}({}) does not exist", list.join(", "));
+    Error::new(SqlState::UNDEFINED_FUNCTION, what).hint(
+        "No function matches the given name and argument types. You might need to add explicit type casts.",
+    )
+}
+
 /// Only `pg_type`'s own names are function-style casts (`int4(x)`, not `integer(x)`).
 fn is_type_name(name: &str) -> bool {
-    Type::ALL.iter().any(|t| t.typname() == name)
+    let mut all = Type::ALL.iter();
+    all.any(|t| t.typname() == name && t.extension().is_none())
 }
 
 /// The type that UNION, CASE, COALESCE, VALUES, ARRAY[] and the like give their branches; `None` when the types do
@@ -178,7 +182,7 @@ pub fn category(t: Type) -> char {
         | Type::RegType
         | Type::RegProc
         | Type::RegNamespace => 'N',
-        Type::Text | Type::Varchar | Type::Bpchar | Type::Name => 'S',
+        Type::Text | Type::Varchar | Type::Bpchar | Type::Name | Type::Citext => 'S',
         Type::Char | Type::PgNodeTree => 'Z',
         Type::Date | Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz => 'D',
         Type::Bit | Type::VarBit => 'V',

@@ -6,7 +6,7 @@
 use super::datetime::{USECS_PER_DAY, is_infinite, overflow};
 use super::json::{self, Json};
 use super::{OutputSettings, float, numeric as num, out_of_range, packed, text, typename};
-use base::{Array, ColumnType, Error, Interval, Numeric, Result, SqlState, Type, Value};
+use base::{Array, ColumnType, Error, Interval, Numeric, Packed, Result, SqlState, Type, Value};
 use compact_str::CompactString;
 use num_bigint::BigInt;
 
@@ -46,10 +46,10 @@ pub fn find(from: Type, to: Type) -> Option<CastKind> {
     if matches!(from, Type::Void | Type::Record) || matches!(to, Type::Void | Type::Record) {
         return (from == Type::Record && to.is_string()).then_some(Assignment);
     }
-    if to.is_string() && to != Type::Unknown {
+    if to.is_string() && to != Type::Unknown || to == Type::Citext {
         return Some(Assignment);
     }
-    if from.is_string() {
+    if from.is_string() || from == Type::Citext {
         return Some(Explicit);
     }
     None
@@ -90,6 +90,7 @@ fn catalogued(from: Type, to: Type) -> Option<CastKind> {
         (Bool, Text | Varchar | Bpchar) => Assignment,
         (Date, Timestamp | TimestampTz) | (Timestamp, TimestampTz) | (Time, Interval) => Implicit,
         (Time, TimeTz) | (Cidr, Inet) | (Bit, VarBit) | (VarBit, Bit) => Implicit,
+        (Citext, Text | Varchar) => Implicit,
         (MacAddr, MacAddr8) | (MacAddr8, MacAddr) => Implicit,
         (TimeTz, Time) | (TimestampTz, TimeTz) | (Inet, Cidr) => Assignment,
         (Bit, Int4 | Int8) | (Int4 | Int8, Bit) => Explicit,
@@ -196,6 +197,15 @@ fn convert(
         };
     }
     match (v, to) {
+        (v, Type::Citext) => {
+            let text = convert(v, from, Type::Text, explicit, settings)?;
+            let form = text.as_str().unwrap_or_default().as_bytes().into();
+            Ok(Value::Packed(Packed::Citext, form))
+        }
+        (Value::Packed(Packed::Citext, form), _) if !to.is_string() => {
+            let s = base::packed::citext::text(&form);
+            text::input(s, ColumnType::plain(to), settings)
+        }
         (v @ (Value::Int2(_) | Value::Int4(_) | Value::Int8(_)), _) if !to.is_string() => {
             integer(v.as_i64().expect("an integer"), from.ty, to)
         }

@@ -93,7 +93,7 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
             let plain = other.trim_matches('"');
             *Type::ALL
                 .iter()
-                .find(|t| t.typname() == plain)
+                .find(|t| t.typname() == plain && t.extension().is_none())
                 .ok_or_else(|| {
                     Error::new(
                         SqlState::UNDEFINED_OBJECT,

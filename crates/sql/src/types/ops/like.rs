@@ -3,14 +3,7 @@
 use crate::functions::EvalContext;
 use base::{Error, Result, SqlState, Value};
 
-/// One character in lower case, where that is one character.
-pub fn lower(c: char) -> char {
-    let mut it = c.to_lowercase();
-    match (it.next(), it.next()) {
-        (Some(l), None) => l,
-        _ => c,
-    }
-}
+pub use base::packed::citext::lower;
 
 /// One character in upper case, where that is one character.
 pub fn upper(c: char) -> char {
