@@ -244,6 +244,53 @@ fn enums_are_the_same_at_a_replica() {
     }
 }
 
+/// A replica reads composite values by the attributes that the primary has added, dropped and renamed, and writes through it use them; the
+/// same for addresses, bit strings and what an extension brings.
+#[test]
+fn composite_types_and_extensions_are_the_same_at_a_replica() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    let all = "SELECT string_agg(c::text, ' ' ORDER BY id) FROM c";
+    for (change, want) in [
+        (
+            "CREATE TYPE tone AS ENUM ('low'); CREATE TYPE pair AS (n int, s tone);
+             CREATE TABLE c (id int PRIMARY KEY, p pair, ps pair[]);
+             INSERT INTO c VALUES (1, '(1,low)', '{\"(2,)\"}'), (2, NULL, NULL)",
+            "(1,\"(1,low)\",\"{\"\"(2,)\"\"}\") (2,,)",
+        ),
+        (
+            "ALTER TYPE pair ADD ATTRIBUTE b bit(2); UPDATE c SET p.b = '10', ps = NULL WHERE id = 1",
+            "(1,\"(1,low,10)\",) (2,,)",
+        ),
+        (
+            "ALTER TYPE tone ADD VALUE 'high'; UPDATE c SET p.s = 'high' WHERE id = 2",
+            "(1,\"(1,low,10)\",) (2,\"(,high,)\",)",
+        ),
+        (
+            "ALTER TYPE pair DROP ATTRIBUTE n, DROP ATTRIBUTE b",
+            "(1,(low),) (2,(high),)",
+        ),
+    ] {
+        t.run(&p, change);
+        assert_eq!(t.one(&r, all), want, "{change}");
+        assert_eq!(t.one(&p, all), want, "{change}");
+    }
+    t.run(&r, "ALTER TYPE pair RENAME ATTRIBUTE s TO tone");
+    t.run(&r, "UPDATE c SET p.tone = 'low' WHERE id = 2");
+    t.run(&r, "CREATE EXTENSION citext; CREATE EXTENSION \"uuid-ossp\"");
+    t.run(&r, "CREATE TABLE k (m citext PRIMARY KEY, ip inet, id uuid DEFAULT uuid_generate_v4())");
+    t.run(&r, "INSERT INTO k (m, ip) VALUES ('Ann', '10.1.2.3/8')");
+    assert_eq!(t.refused(&p, "INSERT INTO k (m) VALUES ('aNN')"), "23505");
+    for c in [&p, &r] {
+        assert_eq!(t.one(c, "SELECT (p).tone::text FROM c WHERE id = 2"), "low");
+        let found = "SELECT m || ' ' || ip || ' ' || (id IS NOT NULL) FROM k WHERE m = 'ANN'";
+        assert_eq!(t.one(c, found), "Ann 10.1.2.3/8 true");
+    }
+    let ids = "SELECT id::text FROM k";
+    assert_eq!(t.one(&p, ids), t.one(&r, ids));
+    assert_eq!(t.refused(&p, "DROP EXTENSION citext"), "2BP01");
+}
+
 /// What a table computes, what another table was made like, and rows that a change of the schema wrote anew are the same at a replica.
 /// A write that is forwarded from there computes, too.
 #[test]
