@@ -122,7 +122,7 @@ impl Binder<'_> {
         self.make_call(composite::null_test(ty, not), vec![b.expr], None)
     }
 
-    /// The composite column that `SET c.f` begins with, and the names behind it.
+    /// The column that `SET c.f` begins with, and the names behind it.
     pub(super) fn field_target(
         &self,
         t: &Table,
@@ -134,7 +134,6 @@ impl Binder<'_> {
             return None;
         }
         let at = usize::from(t.column(&names.remove(0))?);
-        t.def.columns[at].ty().ty.composite()?;
         Some((at, names))
     }
 

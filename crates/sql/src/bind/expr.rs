@@ -660,6 +660,14 @@ impl Binder<'_> {
                     b = self.field(root, b, &crate::catalog::fold(field), env.scope)?;
                     rest = &rest[1..];
                 }
+                AccessExpr::Dot(Ast::Identifier(field)) => {
+                    let what = format!(
+                        "column notation .{} applied to type {}, which is not a composite type",
+                        crate::catalog::fold(field),
+                        crate::types::typename::format_type(b.ty.ty, -1)
+                    );
+                    return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, what));
+                }
                 AccessExpr::Dot(field) => {
                     return Err(Error::unsupported(format!("the field selection .{field}")));
                 }

@@ -120,7 +120,10 @@ fn udt_schema(cx: &CatalogScan<'_>, ty: Type) -> Value {
             let t = cx.schema().user_type(u.oid);
             t.map_or(Value::Null, |t| ns(cx, t.def.namespace))
         }
-        _ => text("pg_catalog"),
+        ty => {
+            let of = ty.extension().and_then(|e| cx.schema().extension(e));
+            of.map_or(text("pg_catalog"), |e| ns(cx, e.namespace))
+        }
     }
 }
 
@@ -129,7 +132,7 @@ fn int(n: Option<i32>) -> Value {
 }
 
 fn data_type(ty: Type) -> String {
-    if matches!(ty, Type::User(_)) {
+    if matches!(ty, Type::User(_) | Type::Citext) {
         return "USER-DEFINED".into();
     }
     let array = ty.element().is_some() && ty.typname().starts_with('_');

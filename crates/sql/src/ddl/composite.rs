@@ -12,7 +12,7 @@ use super::user_type::check_room;
 use super::work::Work;
 use crate::catalog;
 use base::row::MAX_COLUMNS;
-use base::schema::{AttributeDef, Composite, Object, Relation, TypeDef, TypeKind};
+use base::schema::{AttributeDef, Column, Composite, Object, Relation, TypeDef, TypeKind};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{
     DataType, Ident, ObjectName, UserDefinedTypeCompositeAttributeDef as NewAttribute,
@@ -76,13 +76,13 @@ impl Words<'_> {
     }
 }
 
-/// The attributes of a composite type: 42809 for another type.
+/// The attributes of a composite type: 42P01 for another type, in PostgreSQL's words.
 fn parts_of(def: &mut TypeDef) -> Result<&mut Composite> {
     match &mut def.kind {
         TypeKind::Composite(c) => Ok(c),
         TypeKind::Enum(_) | TypeKind::Domain(_) => Err(Error::new(
-            SqlState::WRONG_OBJECT_TYPE,
-            format!("\"{}\" is not a composite type", def.name),
+            SqlState::UNDEFINED_TABLE,
+            format!("relation \"{}\" does not exist", def.name),
         )),
     }
 }
@@ -96,6 +96,12 @@ fn place(def: &mut TypeDef, name: &str) -> Result<usize> {
         let what = format!("column \"{name}\" of relation \"{of}\" does not exist");
         Error::new(SqlState::UNDEFINED_COLUMN, what)
     })
+}
+
+/// Whether the column is of a composite type, or of arrays over one.
+fn of_composite(c: &Column) -> bool {
+    let ty = c.ty().ty;
+    ty.element().unwrap_or(ty).composite().is_some()
 }
 
 /// Whether the text has `(…).name`.
@@ -218,6 +224,27 @@ impl Work<'_> {
         }
     }
 
+    /// 0A000 while a text may hold a value of the type: it is read with as many fields as the type has.
+    fn no_value_in_text(&self, def: &TypeDef) -> Result<()> {
+        let node = self.named_in_text(&def.name).first().copied();
+        let mut found = node.map(|n| self.describe(n));
+        for r in self.schema.relations_of_type(def.id) {
+            if let Relation::Table(t) = r {
+                let mut live = t.def.columns.iter().filter(|c| !c.dropped);
+                let made = live.find(|c| c.default.is_some() && of_composite(c));
+                let shown = made.map(|c| format!("default of column {} of {}", c.name, t.def.name));
+                found = found.or(shown);
+            }
+        }
+        match found {
+            None => Ok(()),
+            Some(by) => Err(Error::unsupported(format!(
+                "adding or dropping an attribute of type \"{}\", a value of which may stand in {by}",
+                def.name
+            ))),
+        }
+    }
+
     /// 0A000, in PostgreSQL's words, while a column is of the type.
     fn not_in_use(&self, def: &TypeDef) -> Result<()> {
         let users = self.schema.relations_of_type(def.id);
@@ -227,11 +254,7 @@ impl Work<'_> {
         });
         let column = |t: &base::schema::Table| {
             let mut live = t.def.columns.iter().filter(|c| !c.dropped);
-            let made = |c: &&base::schema::Column| {
-                let ty = c.ty().ty;
-                ty.element().unwrap_or(ty).composite().is_some()
-            };
-            live.find(made).map(|c| c.name.clone())
+            live.find(|c| of_composite(c)).map(|c| c.name.clone())
         };
         for t in tables {
             let column = column(t).unwrap_or_default();
@@ -253,7 +276,10 @@ impl Work<'_> {
         parts_of(&mut def)?;
         for change in changes {
             match change {
-                AttributeChange::Add(name, dt) => self.add_attribute(&mut def, name, dt, false)?,
+                AttributeChange::Add(name, dt) => {
+                    self.no_value_in_text(&def)?;
+                    self.add_attribute(&mut def, name, dt, false)?;
+                }
                 AttributeChange::Drop { name, if_exists } => {
                     let name = catalog::fold(name);
                     let at = match place(&mut def, &name) {
@@ -267,6 +293,7 @@ impl Work<'_> {
                         }
                         at => at?,
                     };
+                    self.no_value_in_text(&def)?;
                     self.not_in_text(&name, "dropping")?;
                     let a = &mut parts_of(&mut def)?.attributes[at];
                     a.dropped = true;

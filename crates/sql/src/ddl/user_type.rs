@@ -211,6 +211,10 @@ impl Work<'_> {
     pub(super) fn no_type_named(&self, namespace: Oid, name: &str) -> Result<()> {
         match self.schema.user_type_named(namespace, name) {
             None => Ok(()),
+            Some(t) if matches!(t.def.kind, TypeKind::Composite(_)) => Err(Error::new(
+                SqlState::DUPLICATE_TABLE,
+                format!("relation \"{name}\" already exists"),
+            )),
             Some(_) => Err(exists("type", name).hint(
                 "A relation has an associated type of the same name, so you must use a name that doesn't conflict with any existing type.",
             )),
