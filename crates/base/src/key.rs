@@ -8,6 +8,7 @@
 //! Keys are compared and hashed, never decoded: the row holds the values.
 //! Left out on purpose: collations other than C.
 
+use crate::key_bytes::encode_bytes;
 use crate::numeric::Numeric;
 use crate::types::Type;
 use crate::value::Value;
@@ -109,18 +110,6 @@ pub fn encode_value(v: &Value, out: &mut Vec<u8>) {
             }
         }
     }
-}
-
-pub(crate) fn encode_bytes(b: &[u8], out: &mut Vec<u8>) {
-    out.reserve(b.len() + 2);
-    let mut rest = b;
-    while let Some(i) = rest.iter().position(|&x| x == 0) {
-        out.extend_from_slice(&rest[..i]);
-        out.extend_from_slice(&[0, 0xFF]);
-        rest = &rest[i + 1..];
-    }
-    out.extend_from_slice(rest);
-    out.extend_from_slice(&[0, 0]);
 }
 
 /// A canonical `jsonb` text in which equal numbers look alike: `1.0` and `1.00` are `1`.

@@ -9,6 +9,8 @@ use crate::value::Value;
 use bigdecimal::BigDecimal;
 use num_bigint::{BigInt, Sign};
 
+pub use crate::rounding::round_to;
+
 /// A number or a time as a column with this modifier holds it (-1: none); other values as they are.
 pub fn fit(v: Value, typmod: i32) -> Result<Value> {
     Ok(match v {
@@ -32,20 +34,6 @@ pub fn numeric_modifier(typmod: i32) -> Option<(i32, i32)> {
         let scale = t & 0x7ff;
         (t >> 16 & 0xffff, (scale ^ 1024) - 1024)
     })
-}
-
-/// Rounds microseconds to `precision` digits of seconds, half away from zero; -1 keeps all.
-pub fn round_to(micros: i64, precision: i32) -> i64 {
-    if !(0..6).contains(&precision) || micros == i64::MAX || micros == i64::MIN {
-        return micros;
-    }
-    let unit = 10i64.pow(6 - precision as u32);
-    let half = unit / 2;
-    if micros >= 0 {
-        (micros + half) / unit * unit
-    } else {
-        -((-micros + half) / unit * unit)
-    }
 }
 
 /// 10^n.

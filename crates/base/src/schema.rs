@@ -691,7 +691,10 @@ impl Schema {
                 }
                 !known
             });
-            assert!(waiting.len() < before, "a type is made of types that are there");
+            assert!(
+                waiting.len() < before,
+                "a type is made of types that are there"
+            );
         }
     }
 
@@ -804,8 +807,8 @@ impl Schema {
             lives && (made_of.contains(&c.type_oid) || c.domain == Some(id))
         };
         self.relations.values().filter(move |r| match r {
-            Relation::Table(t) => t.def.columns.iter().any(of),
-            Relation::View(v) => v.columns.iter().any(of),
+            Relation::Table(t) => t.def.columns.iter().any(&of),
+            Relation::View(v) => v.columns.iter().any(&of),
             Relation::Sequence(_) => false,
         })
     }

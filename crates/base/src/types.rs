@@ -295,7 +295,8 @@ impl Type {
             Type::Uuid | Type::Interval => Some(16),
             Type::MacAddr => Some(6),
             Type::MacAddr8 => Some(8),
-            Type::TimeTz => Some(crate::packed::timetz::WIDTH),
+            // A moment and a zone.
+            Type::TimeTz => Some(12),
             _ => None,
         }
     }

@@ -92,15 +92,21 @@ async fn bit_strings_and_addresses_travel_as_bytes() {
         Raw([&[3, 32, 1, 16, 0x20, 0x01, 0x0d, 0xb8][..], &[0; 12]].concat()),
         Raw(vec![8, 0, 0x2b, 1, 2, 3]),
         Raw(vec![8, 0, 0x2b, 0xff, 0xfe, 1, 2, 3]),
-        Raw([&3_600_000_000i64.to_be_bytes()[..], &(-7200i32).to_be_bytes()].concat()),
+        Raw([
+            &3_600_000_000i64.to_be_bytes()[..],
+            &(-7200i32).to_be_bytes(),
+        ]
+        .concat()),
     ];
     let values = values.each_ref().map(|v| v as &(dyn ToSql + Sync));
     let got = client.query_one(select, &values).await.unwrap();
-    let text = "10110  10.1.2.3/8 2001:db8::/32 08:00:2b:01:02:03 08:00:2b:ff:fe:01:02:03 01:00:00+02";
+    let text =
+        "10110  10.1.2.3/8 2001:db8::/32 08:00:2b:01:02:03 08:00:2b:ff:fe:01:02:03 01:00:00+02";
     assert_eq!(got.get::<_, &str>(7), text);
     for (i, v) in values.iter().enumerate() {
         let mut sent = BytesMut::new();
-        v.to_sql_checked(got.columns()[i].type_(), &mut sent).unwrap();
+        v.to_sql_checked(got.columns()[i].type_(), &mut sent)
+            .unwrap();
         assert_eq!(got.get::<_, Raw>(i).0, sent[..], "{i}");
     }
     let host_bits = Raw(vec![2, 8, 1, 4, 10, 1, 2, 3]);
@@ -115,23 +121,40 @@ async fn composite_values_travel_both_ways_in_binary() {
     let client = server.connect().await;
     let schema = "CREATE TYPE pair AS (n int, s text); CREATE TABLE t (p pair, ps pair[])";
     client.batch_execute(schema).await.unwrap();
-    let insert = client.prepare("INSERT INTO t VALUES ($1, $2)").await.unwrap();
+    let insert = client
+        .prepare("INSERT INTO t VALUES ($1, $2)")
+        .await
+        .unwrap();
     let Kind::Composite(fields) = insert.params()[0].kind() else {
         panic!("{:?}", insert.params());
     };
-    let fields: Vec<_> = fields.iter().map(|f| (f.name(), f.type_().clone())).collect();
+    let fields: Vec<_> = fields
+        .iter()
+        .map(|f| (f.name(), f.type_().clone()))
+        .collect();
     assert_eq!(fields, [("n", Type::INT4), ("s", Type::TEXT)]);
-    assert_eq!(*insert.params()[1].kind(), Kind::Array(insert.params()[0].clone()));
+    assert_eq!(
+        *insert.params()[1].kind(),
+        Kind::Array(insert.params()[0].clone())
+    );
     let field = |oid: u32, v: Option<&[u8]>| {
         let len = v.map_or(-1, |v| v.len() as i32);
         let head = [oid.to_be_bytes(), len.to_be_bytes()].concat();
         [&head[..], v.unwrap_or_default()].concat()
     };
     let number = 7i32.to_be_bytes();
-    let row = [&2i32.to_be_bytes()[..], &field(23, Some(&number)), &field(25, None)].concat();
+    let row = [
+        &2i32.to_be_bytes()[..],
+        &field(23, Some(&number)),
+        &field(25, None),
+    ]
+    .concat();
     let (p, ps) = (Raw(row.clone()), vec![Raw(row.clone())]);
     assert_eq!(client.execute(&insert, &[&p, &ps]).await.unwrap(), 1);
-    let got = client.query_one("SELECT p, ps, p::text FROM t WHERE p = $1", &[&p]).await.unwrap();
+    let got = client
+        .query_one("SELECT p, ps, p::text FROM t WHERE p = $1", &[&p])
+        .await
+        .unwrap();
     assert_eq!(got.get::<_, Raw>(0).0, row);
     assert_eq!(got.get::<_, Vec<Raw>>(1)[0].0, row);
     assert_eq!(got.get::<_, &str>(2), "(7,)");

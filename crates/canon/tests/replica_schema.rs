@@ -277,8 +277,14 @@ fn composite_types_and_extensions_are_the_same_at_a_replica() {
     }
     t.run(&r, "ALTER TYPE pair RENAME ATTRIBUTE s TO tone");
     t.run(&r, "UPDATE c SET p.tone = 'low' WHERE id = 2");
-    t.run(&r, "CREATE EXTENSION citext; CREATE EXTENSION \"uuid-ossp\"");
-    t.run(&r, "CREATE TABLE k (m citext PRIMARY KEY, ip inet, id uuid DEFAULT uuid_generate_v4())");
+    t.run(
+        &r,
+        "CREATE EXTENSION citext; CREATE EXTENSION \"uuid-ossp\"",
+    );
+    t.run(
+        &r,
+        "CREATE TABLE k (m citext PRIMARY KEY, ip inet, id uuid DEFAULT uuid_generate_v4())",
+    );
     t.run(&r, "INSERT INTO k (m, ip) VALUES ('Ann', '10.1.2.3/8')");
     assert_eq!(t.refused(&p, "INSERT INTO k (m) VALUES ('aNN')"), "23505");
     for c in [&p, &r] {

@@ -530,6 +530,7 @@ pub(crate) fn is_nan(v: &Value) -> bool {
 
 /// 0A000: nothing can be added to NaN in shares.
 pub(crate) fn nan_in_split(column: &str, table: &str) -> Error {
-    Error::unsupported(format!("NaN in split column \"{column}\" of relation \"{table}\""))
+    Error::unsupported(format!(
+        "NaN in split column \"{column}\" of relation \"{table}\""
+    ))
 }
-

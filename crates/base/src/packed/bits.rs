@@ -3,7 +3,7 @@
 //! The form is a byte with the number of unused bits of the last byte, then the bits, the first in the highest place. Unused bits are zero.
 //! The order is that of the bytes, then of the lengths.
 
-use super::{Packed, malformed};
+use super::errors::malformed;
 use crate::error::{Error, Result, SqlState};
 use std::cmp::Ordering;
 
@@ -92,7 +92,7 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
 }
 
 pub(super) fn write_key(form: &[u8], out: &mut Vec<u8>) {
-    crate::key::encode_bytes(&form[1..], out);
+    crate::key_bytes::encode_bytes(&form[1..], out);
     out.push(8 - form[0]);
 }
 
@@ -159,10 +159,10 @@ pub(super) fn read_binary(b: &[u8]) -> Result<Box<[u8]>> {
     Ok(form)
 }
 
-/// Whether a column of `n` bits takes the string.
-pub(super) fn check(kind: Packed, form: &[u8], n: usize) -> Result<()> {
+/// Whether a column of `n` bits, or of at most `n`, takes the string.
+pub(super) fn check(fixed: bool, form: &[u8], n: usize) -> Result<()> {
     let has = len(form);
-    if kind == Packed::Bit && has != n {
+    if fixed && has != n {
         let what = format!("bit string length {has} does not match type bit({n})");
         return Err(Error::new(SqlState::STRING_DATA_LENGTH_MISMATCH, what));
     }
@@ -173,16 +173,14 @@ pub(super) fn check(kind: Packed, form: &[u8], n: usize) -> Result<()> {
     Ok(())
 }
 
-/// The string as a cast to this length makes it: cut at the right, and `bit` filled up with zeros.
-pub fn cut(kind: Packed, form: Box<[u8]>, n: usize) -> Box<[u8]> {
+/// The string as a cast to this length makes it: cut at the right; one of a fixed length is filled up with zeros.
+pub fn cut(fixed: bool, form: Box<[u8]>, n: usize) -> Box<[u8]> {
     let has = len(&form);
-    match kind {
-        Packed::Bit if has != n => part(&form, 0, n),
-        _ if has > n => part(&form, 0, n),
-        _ => form,
+    match has > n || fixed && has < n {
+        true => part(&form, 0, n),
+        false => form,
     }
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -198,7 +196,10 @@ mod tests {
     fn parts_numbers_and_lengths() {
         let all = read("1011001110001").unwrap();
         assert!(is_form(&all));
-        assert_eq!((len(&all), show(&part(&all, 0, 9)).as_str()), (13, "101100111"));
+        assert_eq!(
+            (len(&all), show(&part(&all, 0, 9)).as_str()),
+            (13, "101100111")
+        );
         assert_eq!(show(&part(&all, 3, 5)), "10011");
         assert_eq!(show(&part(&all, 8, 8)), "10001000");
         assert_eq!(show(&of_number(44, 10)), "0000101100");
@@ -206,8 +207,8 @@ mod tests {
         assert_eq!(show(&of_number(-1, 70)), "1".repeat(70));
         assert_eq!(to_number(&read("x1F").unwrap()), 31);
         assert_eq!(show(&read("xab5").unwrap()), "101010110101");
-        assert_eq!(show(&cut(Packed::Bit, read("101").unwrap(), 5)), "10100");
-        assert_eq!(show(&cut(Packed::VarBit, read("101").unwrap(), 2)), "10");
+        assert_eq!(show(&cut(true, read("101").unwrap(), 5)), "10100");
+        assert_eq!(show(&cut(false, read("101").unwrap(), 2)), "10");
         assert!(read("12").is_err() && read("xg").is_err());
     }
 }

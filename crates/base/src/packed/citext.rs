@@ -23,5 +23,5 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
 
 pub(super) fn write_key(form: &[u8], out: &mut Vec<u8>) {
     let folded: String = text(form).chars().map(lower).collect();
-    crate::key::encode_bytes(folded.as_bytes(), out);
+    crate::key_bytes::encode_bytes(folded.as_bytes(), out);
 }

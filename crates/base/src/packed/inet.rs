@@ -3,7 +3,7 @@
 //! The form is a byte with the family (4 or 6), one with the mask's bits, then the address. A `cidr` has no bits behind its mask.
 //! The order is: IPv4 first; then the network, that is, the address under its mask; then the shorter mask; then the address.
 
-use super::{invalid, malformed};
+use super::errors::{invalid, malformed};
 use crate::error::{Error, Result, SqlState};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -48,7 +48,11 @@ impl Inet {
 
     /// All bits of an address of the family.
     pub fn ones(&self) -> u128 {
-        if self.v6 { u128::MAX } else { u128::from(u32::MAX) }
+        if self.v6 {
+            u128::MAX
+        } else {
+            u128::from(u32::MAX)
+        }
     }
 
     /// The mask: ones, then zeros.
@@ -294,7 +298,15 @@ mod tests {
         ] {
             assert_eq!(both(s, true), want);
         }
-        for s in ["10.1", "1.2.3.4.5", "256.1.1.1", "1.2.3.4/33", "1.2.3.4/", "", "::g"] {
+        for s in [
+            "10.1",
+            "1.2.3.4.5",
+            "256.1.1.1",
+            "1.2.3.4/33",
+            "1.2.3.4/",
+            "",
+            "::g",
+        ] {
             assert!(read(s, false).is_err(), "{s}");
         }
         assert!(both("10.1.2.3/8", true).contains("invalid cidr value"));

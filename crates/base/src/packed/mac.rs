@@ -1,6 +1,6 @@
 //! `macaddr` and `macaddr8`: hardware addresses of six and eight bytes. The form is the bytes.
 
-use super::invalid;
+use super::errors::invalid;
 use crate::error::{Error, Result, SqlState};
 use std::fmt::Write;
 
@@ -97,11 +97,20 @@ mod tests {
         for s in all {
             assert_eq!(read(s).unwrap(), [8, 0, 0x2b, 1, 2, 3], "{s}");
         }
-        for s in ["0800:2b01:0203", "not even close", "08:00:2b:01:02", "08:00:2b:01:02:0g"] {
+        for s in [
+            "0800:2b01:0203",
+            "not even close",
+            "08:00:2b:01:02",
+            "08:00:2b:01:02:0g",
+        ] {
             assert!(read(s).is_err(), "{s}");
         }
         let wide = [8, 0, 0x2b, 0xff, 0xfe, 1, 2, 3];
-        for s in ["08:00:2b:01:02:03", "08-00-2b-ff-fe-01-02-03", "08002bfffe010203"] {
+        for s in [
+            "08:00:2b:01:02:03",
+            "08-00-2b-ff-fe-01-02-03",
+            "08002bfffe010203",
+        ] {
             assert_eq!(read8(s).unwrap(), wide, "{s}");
         }
         assert!(read8("08:00-2b:01:02:03").is_err());

@@ -16,12 +16,14 @@
 
 pub mod bits;
 pub mod citext;
+mod errors;
 pub mod inet;
 pub mod mac;
 pub mod timetz;
 
-use crate::error::{Error, Result, SqlState};
+use crate::error::Result;
 use crate::types::Type;
+use errors::malformed;
 use inet::Inet;
 use std::cmp::Ordering;
 
@@ -165,25 +167,13 @@ impl Packed {
     pub fn fit(self, form: Box<[u8]>, typmod: i32) -> Result<Box<[u8]>> {
         match self {
             Packed::Bit | Packed::VarBit if typmod > 0 => {
-                bits::check(self, &form, typmod as usize)?;
+                bits::check(self == Packed::Bit, &form, typmod as usize)?;
                 Ok(form)
             }
             Packed::TimeTz => Ok(timetz::round(form, typmod)),
             _ => Ok(form),
         }
     }
-}
-
-/// 22P03.
-fn malformed() -> Error {
-    let what = "incorrect binary data format";
-    Error::new(SqlState::INVALID_BINARY_REPRESENTATION, what)
-}
-
-/// 22P02.
-fn invalid(ty: &str, s: &str) -> Error {
-    let what = format!("invalid input syntax for type {ty}: \"{s}\"");
-    Error::new(SqlState::INVALID_TEXT_REPRESENTATION, what)
 }
 
 #[cfg(test)]
@@ -207,7 +197,17 @@ mod tests {
     fn keys_order_as_the_values_do() {
         ascending(
             Packed::VarBit,
-            &["", "0", "00", "000000000", "01", "1", "10", "100000000", "11"],
+            &[
+                "",
+                "0",
+                "00",
+                "000000000",
+                "01",
+                "1",
+                "10",
+                "100000000",
+                "11",
+            ],
         );
         ascending(
             Packed::Inet,
@@ -227,10 +227,7 @@ mod tests {
         );
         ascending(Packed::Citext, &["", "A", "ab", "ABC", "b"]);
         assert_eq!(Packed::Citext.compare(b"aBc", b"AbC"), Ordering::Equal);
-        ascending(
-            Packed::MacAddr,
-            &["00:00:00:00:00:01", "08:00:2b:01:02:03"],
-        );
+        ascending(Packed::MacAddr, &["00:00:00:00:00:01", "08:00:2b:01:02:03"]);
     }
 
     #[test]
@@ -253,10 +250,17 @@ mod tests {
             assert_eq!(kind.read_binary(&wire).unwrap(), form);
             for n in 0..wire.len() {
                 // Six bytes are an address of the other kind, too.
-                assert!(kind.read_binary(&wire[..n]).is_err() || n == 6, "{text} cut at {n}");
+                assert!(
+                    kind.read_binary(&wire[..n]).is_err() || n == 6,
+                    "{text} cut at {n}"
+                );
             }
         }
-        assert!(Packed::Cidr.read_binary(&[2, 8, 1, 4, 10, 1, 0, 0]).is_err());
+        assert!(
+            Packed::Cidr
+                .read_binary(&[2, 8, 1, 4, 10, 1, 0, 0])
+                .is_err()
+        );
         assert!(!Packed::Bit.is_form(&[8, 0]) && !Packed::Bit.is_form(&[1]));
         assert!(!Packed::Bit.is_form(&[4, 0x08]) && !Packed::Inet.is_form(&[4, 33, 0, 0, 0, 0]));
     }

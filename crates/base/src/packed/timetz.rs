@@ -3,9 +3,9 @@
 //! The form is the time in UTC, in microseconds, then the zone's seconds *west* of Greenwich; both big-endian with the sign bit turned, so that
 //! the order of the bytes is PostgreSQL's: by moment, then by zone.
 
-use super::malformed;
+use super::errors::malformed;
 use crate::error::{Error, Result, SqlState};
-use crate::modifier::round_to;
+use crate::rounding::round_to;
 use std::fmt::Write;
 
 /// Bytes of a form.
@@ -82,7 +82,10 @@ mod tests {
     fn moments_order_first_and_texts_show_the_zone() {
         let at = |h: i64, west: i32| form(h * 3600 * SECOND, west * 3600);
         assert!(at(12, 0) < at(12, 1) && at(13, 0) < at(12, 2));
-        assert!(at(13, 0) < at(12, 1), "the same moment, further to the west");
+        assert!(
+            at(13, 0) < at(12, 1),
+            "the same moment, further to the west"
+        );
         let shown = |f: &[u8]| {
             let mut s = String::new();
             write(f, &mut s);

@@ -120,21 +120,7 @@ impl Binder<'_> {
         if f.null_treatment.is_some() || !matches!(f.parameters, FunctionArguments::None) {
             return Err(Error::unsupported(format!("this form of the call {name}")));
         }
-        if let Some(s) = schema
-            && !matches!(s, "pg_catalog" | "public" | "information_schema")
-            && !self.of_extension_in(name, s)
-        {
-            return Err(match self.cx.catalog.schema.namespace_named(s) {
-                None => Error::new(
-                    SqlState::INVALID_SCHEMA_NAME,
-                    format!("schema \"{s}\" does not exist"),
-                ),
-                Some(_) => Error::new(
-                    SqlState::UNDEFINED_FUNCTION,
-                    format!("function {s}.{name} does not exist"),
-                ),
-            });
-        }
+        self.may_be_in(name, schema)?;
         let list = match &f.args {
             FunctionArguments::None => {
                 let name = sql_value_function(name).unwrap_or(name);
@@ -227,12 +213,24 @@ impl Binder<'_> {
         self.call_of(found, bound, env)
     }
 
-    /// Whether the functions of this name come with an extension that is in this schema.
-    fn of_extension_in(&self, name: &str, schema: &str) -> bool {
+    /// Built-in functions are said to be in `pg_catalog` or `public`, those of an extension in its schema, too. 3F000, 42883.
+    fn may_be_in(&self, name: &str, schema: Option<&str>) -> Result<()> {
         let all = &self.cx.catalog.schema;
+        let built_in = ["pg_catalog", "public", "information_schema"];
+        let Some(s) = schema.filter(|s| !built_in.contains(s)) else {
+            return Ok(());
+        };
+        let Some(n) = all.namespace_named(s) else {
+            return Err(crate::types::text::no_schema(s));
+        };
         let of = crate::functions::registry::extension_of(name);
-        let of = of.and_then(|e| all.extension(e));
-        of.is_some_and(|e| all.namespace(e.namespace).is_some_and(|n| n.name == schema))
+        match of.and_then(|e| all.extension(e)) {
+            Some(e) if e.namespace == n.id => Ok(()),
+            _ => Err(Error::new(
+                SqlState::UNDEFINED_FUNCTION,
+                format!("function {s}.{name} does not exist"),
+            )),
+        }
     }
 
     /// The function that a user's text means: one of an extension only where the extension is there.

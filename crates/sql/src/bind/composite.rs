@@ -40,7 +40,10 @@ impl Binder<'_> {
     ) -> Result<Expr> {
         let attributes = to.attributes();
         let refused = |detail: String| {
-            let what = format!("cannot cast type record to {}", format_type(Type::User(to), -1));
+            let what = format!(
+                "cannot cast type record to {}",
+                format_type(Type::User(to), -1)
+            );
             Err(Error::new(SqlState::CANNOT_COERCE, what).detail(detail))
         };
         if items.len() != attributes.len() {
@@ -68,7 +71,13 @@ impl Binder<'_> {
         Ok(match (l.ty.ty, r.ty.ty) {
             (Type::Record, Type::User(u)) if u.is_composite() => {
                 let ty = r.ty;
-                (Bound { expr: self.coerce(l, ty.ty)?, ty }, r)
+                (
+                    Bound {
+                        expr: self.coerce(l, ty.ty)?,
+                        ty,
+                    },
+                    r,
+                )
             }
             (Type::User(u), Type::Record) if u.is_composite() => {
                 let ty = l.ty;
@@ -87,10 +96,28 @@ impl Binder<'_> {
         }
     }
 
-    /// `(c).name`. 42703.
-    pub(super) fn composite_field(&mut self, b: Bound, ty: UserType, name: &str) -> Result<Bound> {
-        let (at, a) = attribute(ty, name)?;
-        Ok(self.field_at(b.expr, ty, at, a))
+    /// `(x).name` of a composite value or a record. 42703; 42809 for other types.
+    pub(super) fn any_field(
+        &mut self,
+        root: &Ast,
+        b: Bound,
+        name: &str,
+        scope: &Scope<'_>,
+    ) -> Result<Bound> {
+        match b.ty.ty {
+            Type::User(ty) if ty.is_composite() => {
+                let (at, a) = attribute(ty, name)?;
+                Ok(self.field_at(b.expr, ty, at, a))
+            }
+            Type::Record => self.field(root, b, name, scope),
+            other => {
+                let what = format!(
+                    "column notation .{name} applied to type {}, which is not a composite type",
+                    format_type(other, -1)
+                );
+                Err(Error::new(SqlState::WRONG_OBJECT_TYPE, what))
+            }
+        }
     }
 
     /// `(c).*`: an entry for each attribute.

@@ -322,7 +322,9 @@ impl Binder<'_> {
             | ast::Value::UnicodeStringLiteral(s)
             | ast::Value::NationalStringLiteral(s) => text(s),
             ast::Value::DollarQuotedString(s) => text(&s.value),
-            ast::Value::SingleQuotedByteStringLiteral(s) => bit_string(bits::read_binary_digits(s)?),
+            ast::Value::SingleQuotedByteStringLiteral(s) => {
+                bit_string(bits::read_binary_digits(s)?)
+            }
             ast::Value::HexStringLiteral(s) => bit_string(bits::read_hex(s)?),
             ast::Value::Boolean(b) => Bound::new(Expr::Const(Value::Bool(*b)), Type::Bool),
             ast::Value::Null => Bound::new(Expr::NULL, Type::Unknown),
@@ -651,22 +653,9 @@ impl Binder<'_> {
                     };
                     rest = &rest[1..];
                 }
-                AccessExpr::Dot(Ast::Identifier(field)) if b.ty.ty.composite().is_some() => {
-                    let ty = b.ty.ty.composite().expect("just looked");
-                    b = self.composite_field(b, ty, &crate::catalog::fold(field))?;
-                    rest = &rest[1..];
-                }
-                AccessExpr::Dot(Ast::Identifier(field)) if b.ty.ty == Type::Record => {
-                    b = self.field(root, b, &crate::catalog::fold(field), env.scope)?;
-                    rest = &rest[1..];
-                }
                 AccessExpr::Dot(Ast::Identifier(field)) => {
-                    let what = format!(
-                        "column notation .{} applied to type {}, which is not a composite type",
-                        crate::catalog::fold(field),
-                        crate::types::typename::format_type(b.ty.ty, -1)
-                    );
-                    return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, what));
+                    b = self.any_field(root, b, &crate::catalog::fold(field), env.scope)?;
+                    rest = &rest[1..];
                 }
                 AccessExpr::Dot(field) => {
                     return Err(Error::unsupported(format!("the field selection .{field}")));

@@ -6,7 +6,7 @@ use super::scope::{ScopeColumn, ScopeRel};
 use super::{Binder, Bound, Scope};
 use crate::catalog::{fold, split_name};
 use crate::expr::{Expr, Slot};
-use crate::functions::{Kind, Resolved, WindowFn, lookup_function};
+use crate::functions::{Kind, Resolved, WindowFn};
 use crate::logical::window::{Frame, Over, Window, WindowCall};
 use crate::logical::{From, Function, Logical};
 use base::{ColumnType, Error, Result, SqlState, Type};

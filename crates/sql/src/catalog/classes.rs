@@ -4,7 +4,8 @@ use super::relations::{RELATIONS, Rows};
 use super::rows::*;
 use super::{CatalogScan, deparse, types};
 use base::schema::{
-    Column, Deferral, FkAction, Identity, Index, IndexColumn, PG_CATALOG, Relation, Table,
+    Column, Composite, Deferral, FkAction, Identity, Index, IndexColumn, PG_CATALOG, Relation,
+    Table, TypeDef,
 };
 use base::{ColumnIdx, ColumnType, Oid, Result, Type, Value};
 
@@ -53,6 +54,30 @@ fn persistence(s: &base::schema::Schema, namespace: Oid) -> Value {
     })
 }
 
+fn of_catalog(r: &super::relations::Relation) -> Class<'_> {
+    Class {
+        id: r.oid,
+        name: r.name,
+        namespace: r.namespace,
+        owner: base::schema::BOOTSTRAP_ROLE,
+        kind: r.kind,
+        columns: r.columns.len(),
+        file: 0,
+    }
+}
+
+fn of_composite<'a>(def: &'a TypeDef, c: &Composite) -> Class<'a> {
+    Class {
+        id: c.relation,
+        name: &def.name,
+        namespace: def.namespace,
+        owner: def.owner,
+        kind: b'c',
+        columns: c.attributes.len(),
+        file: 0,
+    }
+}
+
 pub(super) fn pg_class(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     let s = cx.schema();
     let mut push = |c: Class<'_>, more: &[(&str, Value)]| {
@@ -82,28 +107,10 @@ pub(super) fn pg_class(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
         rows.push(&row);
     };
     for r in RELATIONS.iter() {
-        let class = Class {
-            id: r.oid,
-            name: r.name,
-            namespace: r.namespace,
-            owner: base::schema::BOOTSTRAP_ROLE,
-            kind: r.kind,
-            columns: r.columns.len(),
-            file: 0,
-        };
-        push(class, &[]);
+        push(of_catalog(r), &[]);
     }
     for (def, c) in super::user_types::composites(s) {
-        let class = Class {
-            id: c.relation,
-            name: &def.name,
-            namespace: def.namespace,
-            owner: def.owner,
-            kind: b'c',
-            columns: c.attributes.len(),
-            file: 0,
-        };
-        push(class, &[("reltype", oid(def.id))]);
+        push(of_composite(def, c), &[("reltype", oid(def.id))]);
     }
     for r in relations(cx) {
         match r {

@@ -31,6 +31,35 @@ use sqlparser::tokenizer::Token;
 /// One side of a dependency: the catalog, the object in it, the column or 0.
 type Side = (Oid, Oid, i32);
 
+/// What types need: domains and composite types their parts, a type of an extension the extension.
+fn of_types(
+    schema: &Schema,
+    (types, class, extensions): (Oid, Oid, Oid),
+    push: &mut dyn FnMut(Side, Side, u8),
+) {
+    if let Some(e) = schema.extension("citext") {
+        for ty in [base::Type::Citext, base::Type::CitextArray] {
+            push((types, ty.oid(), 0), (extensions, e.id, 0), b'e');
+        }
+    }
+    for t in schema.user_types() {
+        if let TypeKind::Domain(d) = &t.def.kind
+            && d.base >= base::id::FIRST_USER_OID
+        {
+            push((types, t.def.id, 0), (types, d.base, 0), b'n');
+        }
+    }
+    for (def, c) in super::user_types::composites(schema) {
+        push((class, c.relation, 0), (types, def.id, 0), b'i');
+        for (i, a) in c.attributes.iter().enumerate() {
+            if a.type_oid >= base::id::FIRST_USER_OID && !a.dropped {
+                let from = (class, c.relation, i as i32 + 1);
+                push(from, (types, a.type_oid, 0), b'n');
+            }
+        }
+    }
+}
+
 pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     let catalog = |name| {
         super::relations::named(PG_CATALOG, name)
@@ -57,27 +86,7 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
         ]);
     };
     let schema = cx.schema();
-    if let Some(e) = schema.extension("citext") {
-        for ty in [base::Type::Citext, base::Type::CitextArray] {
-            push((types, ty.oid(), 0), (extensions, e.id, 0), b'e');
-        }
-    }
-    for t in schema.user_types() {
-        if let TypeKind::Domain(d) = &t.def.kind
-            && d.base >= base::id::FIRST_USER_OID
-        {
-            push((types, t.def.id, 0), (types, d.base, 0), b'n');
-        }
-    }
-    for (def, c) in super::user_types::composites(schema) {
-        push((class, c.relation, 0), (types, def.id, 0), b'i');
-        for (i, a) in c.attributes.iter().enumerate() {
-            if a.type_oid >= base::id::FIRST_USER_OID && !a.dropped {
-                let from = (class, c.relation, i as i32 + 1);
-                push(from, (types, a.type_oid, 0), b'n');
-            }
-        }
-    }
+    of_types(schema, (types, class, extensions), &mut push);
     for r in relations(cx) {
         match r {
             Relation::Sequence(q) => {

@@ -179,11 +179,7 @@ fn sizes(cx: &CatalogScan<'_>, ty: ColumnType) -> [(&'static str, Value); 10] {
     let (precision, radix, scale) = numeric(ty.ty, ty.typmod);
     let time = match ty.ty {
         Type::Date => Some(0),
-        Type::Time
-        | Type::TimeTz
-        | Type::Timestamp
-        | Type::TimestampTz
-        | Type::Interval => {
+        Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz | Type::Interval => {
             Some(if ty.typmod >= 0 {
                 ty.typmod & 0xffff
             } else {

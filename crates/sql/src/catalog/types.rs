@@ -486,10 +486,7 @@ pub(super) fn pg_available_extensions(cx: &CatalogScan<'_>, rows: &mut Rows) -> 
     Ok(())
 }
 
-pub(super) fn pg_available_extension_versions(
-    cx: &CatalogScan<'_>,
-    rows: &mut Rows,
-) -> Result<()> {
+pub(super) fn pg_available_extension_versions(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for (name, version, comment) in available() {
         let there = name == "plpgsql" || cx.schema().extension(name).is_some();
         rows.push(&[

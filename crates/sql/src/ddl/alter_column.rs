@@ -340,7 +340,8 @@ fn same_bytes(old: ColumnType, new: ColumnType) -> bool {
         _ if matches!(
             old.ty,
             Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz
-        ) => {
+        ) =>
+        {
             old.typmod >= 0 && new.typmod >= old.typmod || new.typmod == 6
         }
         _ => false,

@@ -108,7 +108,7 @@ fn of_composite(c: &Column) -> bool {
 fn selects(text: &str, name: &str) -> bool {
     let tokens = expr_text::tokens(text);
     let mut solid = tokens.iter().filter(|t| !matches!(t, Token::Whitespace(_)));
-    let mut last = [None, None];
+    let mut last: [Option<&Token>; 2] = [None, None];
     solid.any(|t| {
         let named = expr_text::word(t).as_deref() == Some(name);
         let after = matches!(last, [Some(Token::RParen), Some(Token::Period)]);
@@ -142,7 +142,9 @@ impl Work<'_> {
         for a in attributes {
             if let Some(collation) = &a.collation {
                 let name = collation.to_string();
-                return Err(Error::unsupported(format!("collation {name} of an attribute")));
+                return Err(Error::unsupported(format!(
+                    "collation {name} of an attribute"
+                )));
             }
             self.add_attribute(&mut def, &a.name, &a.data_type, true)?;
         }
@@ -247,24 +249,23 @@ impl Work<'_> {
 
     /// 0A000, in PostgreSQL's words, while a column is of the type.
     fn not_in_use(&self, def: &TypeDef) -> Result<()> {
-        let users = self.schema.relations_of_type(def.id);
-        let tables = users.filter_map(|r| match r {
+        let mut users = self.schema.relations_of_type(def.id);
+        let table = users.find_map(|r| match r {
             Relation::Table(t) => Some(t),
             _ => None,
         });
-        let column = |t: &base::schema::Table| {
-            let mut live = t.def.columns.iter().filter(|c| !c.dropped);
-            live.find(|c| of_composite(c)).map(|c| c.name.clone())
+        let Some(t) = table else {
+            return Ok(());
         };
-        for t in tables {
-            let column = column(t).unwrap_or_default();
-            let what = format!(
-                "cannot alter type \"{}\" because column \"{}.{column}\" uses it",
-                def.name, t.def.name
-            );
-            return Err(Error::unsupported("").message(what));
-        }
-        Ok(())
+        let mut live = t.def.columns.iter().filter(|c| !c.dropped);
+        let column = live.find(|c| of_composite(c));
+        let what = format!(
+            "cannot alter type \"{}\" because column \"{}.{}\" uses it",
+            def.name,
+            t.def.name,
+            column.map_or("?", |c| &c.name)
+        );
+        Err(Error::unsupported("").message(what))
     }
 
     pub(super) fn alter_attributes(

@@ -14,7 +14,7 @@ use super::expr_text;
 use super::work::Work;
 use crate::catalog::{self, Resolved};
 use base::schema::{CANON_SPLIT, Column, Object, Relation, TableDef};
-use base::{ColumnIdx, Error, Oid, Result, SqlState, Type};
+use base::{ColumnIdx, Error, Oid, Result, SqlState};
 
 /// Something that can be dropped, or that a drop takes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

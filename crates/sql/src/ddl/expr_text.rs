@@ -159,9 +159,10 @@ pub fn casts_to(text: &str, name: &str) -> bool {
     words.iter().any(|(_, w, _)| w == name)
 }
 
-/// Writes the schemas of users' types into a text, so that it means the same under another search path.
+/// Writes the schemas of users' types, and of what extensions bring, into a text, so that it means the same under another search path.
 pub(super) fn pin_types(work: &Work<'_>, text: &str) -> String {
-    if work.schema.user_types().next().is_none() {
+    let extensions = work.schema.extensions().next().is_some();
+    if !extensions && work.schema.user_types().next().is_none() {
         return text.to_owned();
     }
     let mut tokens = tokens(text);
@@ -175,12 +176,35 @@ pub(super) fn pin_types(work: &Work<'_>, text: &str) -> String {
         let named = path
             .iter()
             .find_map(|n| work.schema.user_type_named(*n, &name));
-        if let Some(t) = named {
-            let full = sequence_name(work, t.def.namespace, &name);
+        let citext = || work.schema.extension("citext").filter(|_| name == "citext");
+        let namespace = named.map(|t| t.def.namespace);
+        if let Some(n) = namespace.or_else(|| Some(citext()?.namespace)) {
+            let full = sequence_name(work, n, &name);
             tokens[at] = Token::make_word(&full, None);
         }
     }
+    if extensions {
+        pin_functions(work, &mut tokens);
+    }
     tokens.iter().map(ToString::to_string).collect()
+}
+
+/// Writes the schemas of extensions before the names of their functions.
+fn pin_functions(work: &Work<'_>, tokens: &mut [Token]) {
+    for i in 0..tokens.len().saturating_sub(1) {
+        let qualified = i > 0 && matches!(tokens[i - 1], Token::Period);
+        if qualified || !matches!(tokens[i + 1], Token::LParen) {
+            continue;
+        }
+        let Some(name) = word(&tokens[i]) else {
+            continue;
+        };
+        let of = crate::functions::registry::extension_of(&name);
+        if let Some(e) = of.and_then(|e| work.schema.extension(e)) {
+            let full = sequence_name(work, e.namespace, &name);
+            tokens[i] = Token::make_word(&full, None);
+        }
+    }
 }
 
 /// The text with a column's name changed.

@@ -139,8 +139,7 @@ impl Work<'_> {
             let hit = match r {
                 Relation::Table(t) => {
                     let mut checks = t.def.checks.iter();
-                    t.def.columns.iter().any(column)
-                        || checks.any(|c| needs(&c.expr, extension))
+                    t.def.columns.iter().any(column) || checks.any(|c| needs(&c.expr, extension))
                 }
                 Relation::View(v) => needs(&v.query, extension) || v.columns.iter().any(column),
                 Relation::Sequence(_) => false,

@@ -361,6 +361,22 @@ impl Work<'_> {
         Ok("COMMENT".into())
     }
 
+    /// 42704, 42501.
+    fn commented_extension(&self, name: &ObjectName) -> Result<(Oid, i32)> {
+        let (_, n) = self.split(name)?;
+        if n == "plpgsql" {
+            return Ok((catalog::PLPGSQL, 0));
+        }
+        let Some(e) = self.schema.extension(&n) else {
+            return Err(Error::new(
+                SqlState::UNDEFINED_OBJECT,
+                format!("extension \"{n}\" does not exist"),
+            ));
+        };
+        self.must_own("extension", &n, e.owner)?;
+        Ok((e.id, 0))
+    }
+
     /// Object and column number that a comment is on.
     fn commented(&self, kind: &CommentObject, name: &ObjectName) -> Result<(Oid, i32)> {
         match kind {
@@ -445,22 +461,7 @@ impl Work<'_> {
                 self.may_comment_on_role(role)?;
                 Ok((role.id, 0))
             }
-            CommentObject::Extension => {
-                let (_, n) = self.split(name)?;
-                match n.as_str() {
-                    "plpgsql" => Ok((catalog::PLPGSQL, 0)),
-                    _ => match self.schema.extension(&n).cloned() {
-                        Some(e) => {
-                            self.must_own("extension", &n, e.owner)?;
-                            Ok((e.id, 0))
-                        }
-                        None => Err(Error::new(
-                            SqlState::UNDEFINED_OBJECT,
-                            format!("extension \"{n}\" does not exist"),
-                        )),
-                    },
-                }
-            }
+            CommentObject::Extension => self.commented_extension(name),
             CommentObject::Type => {
                 if let Ok(t) = crate::types::typename::from_sql_name(&name.to_string(), &[], false)
                     && privileges::is_superuser(&self.schema, self.ctx.role)

@@ -23,6 +23,11 @@ pub fn cast_volatility(from: Type, to: Type) -> Volatility {
         )
     };
     let zone = |t| matches!(t, Type::TimeTz | Type::TimestampTz);
+    // What a field's type depends on counts for the whole.
+    let made = |t: Type| t.element().unwrap_or(t).composite().is_some();
+    if made(from) != made(to) {
+        return Volatility::Stable;
+    }
     if reg(from) && to.is_string() || reg(to) && from.is_string() {
         return Volatility::Stable;
     }

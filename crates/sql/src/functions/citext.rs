@@ -35,7 +35,9 @@ patterns! {
 fn strpos(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let folded = |v: &Value| of(v).chars().map(lower).collect::<String>();
     let (text, part) = (folded(&a[0]), folded(&a[1]));
-    let at = text.find(&part).map_or(0, |i| text[..i].chars().count() + 1);
+    let at = text
+        .find(&part)
+        .map_or(0, |i| text[..i].chars().count() + 1);
     Ok(Value::Int4(at as i32))
 }
 
@@ -66,7 +68,13 @@ pub(super) fn register(r: &mut Registry) {
         r.f(n, &[CITEXT, CITEXT], TEXTARRAY, IMM, refused);
     }
     r.f("replace", &[CITEXT, CITEXT, CITEXT], TEXT, IMM, refused);
-    r.f("regexp_replace", &[CITEXT, CITEXT, TEXT], TEXT, IMM, refused);
+    r.f(
+        "regexp_replace",
+        &[CITEXT, CITEXT, TEXT],
+        TEXT,
+        IMM,
+        refused,
+    );
     r.f("split_part", &[CITEXT, CITEXT, INT4], TEXT, IMM, refused);
     r.f("translate", &[CITEXT, CITEXT, TEXT], TEXT, IMM, refused);
 }

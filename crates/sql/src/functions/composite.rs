@@ -33,7 +33,13 @@ pub(crate) fn make(ty: UserType) -> Resolved {
     }
     let parts = ty.attributes().map(|(_, a)| a.ty.ty);
     let args = [Type::User(ty)].into_iter().chain(parts).collect();
-    resolved("a composite value", args, Type::User(ty), false, Kind::Typed(call))
+    resolved(
+        "a composite value",
+        args,
+        Type::User(ty),
+        false,
+        Kind::Typed(call),
+    )
 }
 
 /// The field in this place of a value.
@@ -64,7 +70,13 @@ pub(crate) fn with_field(ty: UserType, at: usize) -> Resolved {
     }
     let part = ty.attributes.expect("a composite type")[at].ty.ty;
     let args = vec![Type::User(ty), Type::Int4, part];
-    resolved("a changed field", args, Type::User(ty), false, Kind::Typed(call))
+    resolved(
+        "a changed field",
+        args,
+        Type::User(ty),
+        false,
+        Kind::Typed(call),
+    )
 }
 
 /// `IS NULL`: NULL, or all fields are NULL. `IS NOT NULL`: no field is NULL.
@@ -85,7 +97,13 @@ pub(crate) fn null_test(ty: UserType, not: bool) -> Resolved {
         true => ("no field is NULL", is_not_null as ScalarFn),
         false => ("all fields are NULL", is_null as ScalarFn),
     };
-    resolved(name, vec![Type::User(ty)], Type::Bool, false, Kind::Scalar(call))
+    resolved(
+        name,
+        vec![Type::User(ty)],
+        Type::Bool,
+        false,
+        Kind::Scalar(call),
+    )
 }
 
 /// A comparison of two values of one composite type.
@@ -93,5 +111,11 @@ pub(super) fn comparison(op: &str, args: &[Type]) -> Option<Resolved> {
     let [left, right] = args else { return None };
     left.composite().filter(|_| left == right)?;
     let (name, call) = super::operators::SAME.into_iter().find(|(n, _)| *n == op)?;
-    Some(resolved(name, args.to_vec(), Type::Bool, true, Kind::Scalar(call)))
+    Some(resolved(
+        name,
+        args.to_vec(),
+        Type::Bool,
+        true,
+        Kind::Scalar(call),
+    ))
 }

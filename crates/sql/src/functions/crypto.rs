@@ -9,8 +9,8 @@ use super::{EvalContext, ScalarFn};
 use base::{Error, Result, SqlState, Value};
 use base64::Engine;
 use base64::alphabet::BCRYPT;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use blowfish::Blowfish;
 use hmac::{Hmac, KeyInit, Mac};
 use md5::Md5;
@@ -214,9 +214,18 @@ mod tests {
             crypt(&[Value::text(p), Value::text(s)], &mut c)
         };
         for (password, hash) in [
-            ("", "$2a$06$DCq7YPn5Rq63x1Lad4cll.TV4S6ytwfsfvkY8jIucDrjc8deX1s."),
-            ("a", "$2a$06$m0CrhHm10qJ3lXRY.5zDGO3rS2KdeeWLuGmsfGlMfOxih58VYVfxe"),
-            ("abc", "$2a$06$If6bvum7DFjUnE9p2uDeDu0YHzrHM6tf.iqN8.yx.jNN1ILEf7h0i"),
+            (
+                "",
+                "$2a$06$DCq7YPn5Rq63x1Lad4cll.TV4S6ytwfsfvkY8jIucDrjc8deX1s.",
+            ),
+            (
+                "a",
+                "$2a$06$m0CrhHm10qJ3lXRY.5zDGO3rS2KdeeWLuGmsfGlMfOxih58VYVfxe",
+            ),
+            (
+                "abc",
+                "$2a$06$If6bvum7DFjUnE9p2uDeDu0YHzrHM6tf.iqN8.yx.jNN1ILEf7h0i",
+            ),
         ] {
             assert_eq!(call(password, hash).unwrap().as_str(), Some(hash));
         }

@@ -122,9 +122,7 @@ fn merge(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 fn combined(a: &[Value], name: &str, op: fn(u128, u128) -> u128) -> Result<Value> {
     let (x, y) = (of(&a[0]), of(&a[1]));
     if x.v6 != y.v6 {
-        return Err(bad(format!(
-            "cannot {name} inet values of different sizes"
-        )));
+        return Err(bad(format!("cannot {name} inet values of different sizes")));
     }
     let bits = x.bits.max(y.bits);
     Ok(address(Inet {
@@ -182,8 +180,12 @@ pub(super) fn register_operators(r: &mut Registry) {
         let (x, y) = (of(&a[0]), of(&a[1]));
         Ok(Value::Bool(x.contains(&y) || y.contains(&x)))
     });
-    r.f("&", &both, INET, IMM, |a, _| combined(a, "AND", |x, y| x & y));
-    r.f("|", &both, INET, IMM, |a, _| combined(a, "OR", |x, y| x | y));
+    r.f("&", &both, INET, IMM, |a, _| {
+        combined(a, "AND", |x, y| x & y)
+    });
+    r.f("|", &both, INET, IMM, |a, _| {
+        combined(a, "OR", |x, y| x | y)
+    });
     r.f("~", &[INET], INET, IMM, |a, _| {
         let i = of(&a[0]);
         Ok(address(i.at(!i.address & i.ones())))

@@ -100,7 +100,7 @@ impl Registry {
     pub fn belong(&mut self, extension: &'static str, names: &[&'static str]) {
         for name in names {
             assert!(self.map.contains_key(name), "a function that was added");
-            self.extensions.insert(name, extension);
+            self.extensions.insert(*name, extension);
         }
     }
 

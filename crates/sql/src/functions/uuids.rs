@@ -61,10 +61,18 @@ fn by_name<D: Digest>(a: &[Value], version: u8) -> Value {
 pub(super) fn register(r: &mut Registry) {
     let constants: [(&str, super::ScalarFn); 5] = [
         ("uuid_nil", |_, _| Ok(Value::Uuid(Box::new([0; 16])))),
-        ("uuid_ns_dns", |_, _| Ok(Value::Uuid(Box::new(namespace(0))))),
-        ("uuid_ns_url", |_, _| Ok(Value::Uuid(Box::new(namespace(1))))),
-        ("uuid_ns_oid", |_, _| Ok(Value::Uuid(Box::new(namespace(2))))),
-        ("uuid_ns_x500", |_, _| Ok(Value::Uuid(Box::new(namespace(4))))),
+        ("uuid_ns_dns", |_, _| {
+            Ok(Value::Uuid(Box::new(namespace(0))))
+        }),
+        ("uuid_ns_url", |_, _| {
+            Ok(Value::Uuid(Box::new(namespace(1))))
+        }),
+        ("uuid_ns_oid", |_, _| {
+            Ok(Value::Uuid(Box::new(namespace(2))))
+        }),
+        ("uuid_ns_x500", |_, _| {
+            Ok(Value::Uuid(Box::new(namespace(4))))
+        }),
     ];
     for (n, f) in constants {
         r.f(n, &[], UUID, IMM, f);

@@ -196,6 +196,9 @@ fn convert(
             _ => text::input(s, ColumnType::plain(to), settings),
         };
     }
+    if let Some(moment) = moment(&v, to, settings)? {
+        return Ok(moment);
+    }
     match (v, to) {
         (v, Type::Citext) => {
             let text = convert(v, from, Type::Text, explicit, settings)?;
@@ -235,50 +238,8 @@ fn convert(
         (Value::Json(s), Type::Jsonb) => Ok(json::parse(&s)?.into_value()),
         (Value::Json(s), _) if !to.is_string() => from_json(json::parse(&s)?, to),
         (Value::Array(a), _) if to.element().is_some() => array(*a, from, to, explicit, settings),
-        (Value::Date(d), Type::Timestamp) => Ok(Value::Timestamp(date_to_timestamp(d)?)),
-        (Value::Date(d), Type::TimestampTz) => {
-            let t = date_to_timestamp(d)?;
-            Ok(Value::TimestampTz(if is_infinite(t) {
-                t
-            } else {
-                settings.timezone.instant(t)
-            }))
-        }
-        (Value::Timestamp(t), Type::TimestampTz) => Ok(Value::TimestampTz(if is_infinite(t) {
-            t
-        } else {
-            settings.timezone.instant(t)
-        })),
-        (Value::Timestamp(t), Type::Date) => Ok(Value::Date(timestamp_to_date(t))),
-        (Value::TimestampTz(t), Type::Timestamp) => Ok(Value::Timestamp(if is_infinite(t) {
-            t
-        } else {
-            settings.timezone.local(t)
-        })),
-        (Value::TimestampTz(t), Type::Date) => {
-            Ok(Value::Date(timestamp_to_date(if is_infinite(t) {
-                t
-            } else {
-                settings.timezone.local(t)
-            })))
-        }
-        (Value::Timestamp(t), Type::Time) => Ok(time_of(t)),
-        (Value::TimestampTz(t), Type::Time) => Ok(if is_infinite(t) {
-            Value::Null
-        } else {
-            time_of(settings.timezone.local(t))
-        }),
-        (Value::Time(t), Type::Interval) => Ok(Value::Interval(Box::new(Interval {
-            months: 0,
-            days: 0,
-            micros: t,
-        }))),
-        (Value::Interval(i), Type::Time) => Ok(Value::Time(i.micros.rem_euclid(USECS_PER_DAY))),
         (Value::Packed(kind, form), t) => {
             packed::convert(kind, form, t)?.ok_or_else(|| cannot(from.ty, to))
-        }
-        (v @ (Value::Time(_) | Value::TimestampTz(_)), Type::TimeTz) => {
-            Ok(packed::with_zone(&v, settings))
         }
         (Value::Text(s), t) if t.is_string() || t == Type::PgNodeTree || t == Type::AclItem => {
             Ok(Value::Text(s))
@@ -291,6 +252,31 @@ fn convert(
         }
         _ => Err(cannot(from.ty, to)),
     }
+}
+
+/// Dates and times as others; `None` where neither is one.
+fn moment(v: &Value, to: Type, settings: &OutputSettings) -> Result<Option<Value>> {
+    let zone = &settings.timezone;
+    let instant = |t: i64| if is_infinite(t) { t } else { zone.instant(t) };
+    let local = |t: i64| if is_infinite(t) { t } else { zone.local(t) };
+    Ok(Some(match (v, to) {
+        (Value::Date(d), Type::Timestamp) => Value::Timestamp(date_to_timestamp(*d)?),
+        (Value::Date(d), Type::TimestampTz) => Value::TimestampTz(instant(date_to_timestamp(*d)?)),
+        (Value::Timestamp(t), Type::TimestampTz) => Value::TimestampTz(instant(*t)),
+        (Value::Timestamp(t), Type::Date) => Value::Date(timestamp_to_date(*t)),
+        (Value::TimestampTz(t), Type::Timestamp) => Value::Timestamp(local(*t)),
+        (Value::TimestampTz(t), Type::Date) => Value::Date(timestamp_to_date(local(*t))),
+        (Value::Timestamp(t), Type::Time) => time_of(*t),
+        (Value::TimestampTz(t), Type::Time) => time_of(local(*t)),
+        (Value::Time(_) | Value::TimestampTz(_), Type::TimeTz) => packed::with_zone(v, settings),
+        (Value::Time(t), Type::Interval) => Value::Interval(Box::new(Interval {
+            months: 0,
+            days: 0,
+            micros: *t,
+        })),
+        (Value::Interval(i), Type::Time) => Value::Time(i.micros.rem_euclid(USECS_PER_DAY)),
+        _ => return Ok(None),
+    }))
 }
 
 /// 42846.

@@ -3,7 +3,7 @@
 //! Attributes that were dropped show in neither. A value is read with exactly as many fields as the type has attributes now.
 
 use super::{OutputSettings, binary, record, text};
-use base::{Error, Result, Row, SqlState, Type, UserType, Value};
+use base::{Error, Result, Row, SqlState, UserType, Value};
 
 /// A value of these fields, one for each attribute that is there.
 pub fn row(ty: UserType, mut fields: impl Iterator<Item = Value>) -> Value {
@@ -77,7 +77,7 @@ fn fields(s: &str) -> std::result::Result<Vec<Option<String>>, &'static str> {
 pub fn read(s: &str, ty: UserType, settings: &OutputSettings) -> Result<Value> {
     let mut texts = fields(s).map_err(|detail| malformed(s, detail))?;
     let attributes = ty.attributes();
-    if attributes.len() == 0 && texts == [None] {
+    if attributes.len() == 0 && matches!(texts[..], [None]) {
         texts.clear();
     }
     if texts.len() != attributes.len() {
@@ -119,7 +119,7 @@ pub fn decode(b: &[u8], ty: UserType) -> Result<Value> {
         Error::new(SqlState::INVALID_BINARY_REPRESENTATION, what)
     };
     let mut rest = b;
-    let mut word = |rest: &mut &[u8]| -> Result<u32> {
+    let word = |rest: &mut &[u8]| -> Result<u32> {
         let (w, behind) = rest.split_first_chunk::<4>().ok_or_else(bad)?;
         *rest = behind;
         Ok(u32::from_be_bytes(*w))
@@ -162,8 +162,8 @@ pub fn decode(b: &[u8], ty: UserType) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::ColumnType;
     use base::user_type::{Attribute, intern_composite};
+    use base::{ColumnType, Type};
 
     fn pair() -> UserType {
         let part = |name: &str, ty, dropped| Attribute {
@@ -172,7 +172,11 @@ mod tests {
             dropped,
         };
         let gone = part("gone", Type::Bytea, true);
-        let parts = [part("a", Type::Int4, false), gone, part("b", Type::Text, false)];
+        let parts = [
+            part("a", Type::Int4, false),
+            gone,
+            part("b", Type::Text, false),
+        ];
         intern_composite(90101, 90102, "pair", &parts)
     }
 

@@ -44,9 +44,12 @@ pub(crate) fn invalid_input(ty: Type, s: &str) -> Error {
         _ => &name,
     };
     let code = match ty {
-        Type::Date | Type::Time | Type::TimeTz | Type::Timestamp | Type::TimestampTz | Type::Interval => {
-            SqlState::INVALID_DATETIME_FORMAT
-        }
+        Type::Date
+        | Type::Time
+        | Type::TimeTz
+        | Type::Timestamp
+        | Type::TimestampTz
+        | Type::Interval => SqlState::INVALID_DATETIME_FORMAT,
         _ => SqlState::INVALID_TEXT_REPRESENTATION,
     };
     Error::new(

@@ -14,7 +14,9 @@ pub(super) fn bits_of_number(x: i64, typmod: i32) -> Value {
 /// What an explicit cast to a type with this modifier makes of a value of the type.
 pub(super) fn cut(kind: Packed, form: Box<[u8]>, typmod: i32) -> Result<Value> {
     let form = match kind {
-        Packed::Bit | Packed::VarBit if typmod > 0 => bits::cut(kind, form, typmod as usize),
+        Packed::Bit | Packed::VarBit if typmod > 0 => {
+            bits::cut(kind == Packed::Bit, form, typmod as usize)
+        }
         _ => kind.fit(form, typmod)?,
     };
     Ok(Value::Packed(kind, form))
@@ -71,7 +73,10 @@ pub(super) fn with_zone(v: &Value, settings: &OutputSettings) -> Value {
         Value::TimestampTz(t) if is_infinite(*t) => return Value::Null,
         Value::TimestampTz(t) => {
             let east = zone.offset_at(*t);
-            ((t + i64::from(east) * USECS_PER_SEC).rem_euclid(USECS_PER_DAY), east)
+            (
+                (t + i64::from(east) * USECS_PER_SEC).rem_euclid(USECS_PER_DAY),
+                east,
+            )
         }
         v => panic!("{v:?} has no zone"),
     };

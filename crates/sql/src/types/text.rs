@@ -3,7 +3,8 @@
 use super::datetime::{format as dates, interval, parse};
 use super::settings::ByteaOutput;
 use super::{
-    OutputSettings, array_text, cast, composite, float, invalid_input, json, numeric, place, typename,
+    OutputSettings, array_text, cast, composite, float, invalid_input, json, numeric, place,
+    typename,
 };
 use base::{ColumnType, Error, Oid, Packed, Result, SqlState, Type, UserType, Value};
 use std::fmt::Write;

@@ -94,12 +94,7 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
             *Type::ALL
                 .iter()
                 .find(|t| t.typname() == plain && t.extension().is_none())
-                .ok_or_else(|| {
-                    Error::new(
-                        SqlState::UNDEFINED_OBJECT,
-                        format!("type \"{name}\" does not exist"),
-                    )
-                })?
+                .ok_or_else(|| unknown(name))?
         }
     };
     let typmod = match (ty, mods) {
@@ -181,6 +176,12 @@ pub fn parse(s: &str) -> Result<ColumnType> {
         .collect::<std::result::Result<_, _>>()
         .map_err(|_| Error::new(SqlState::SYNTAX_ERROR, format!("invalid type name \"{s}\"")))?;
     from_sql_name(&format!("{before}{after}"), &mods, false)
+}
+
+/// 42704.
+fn unknown(name: &str) -> Error {
+    let what = format!("type \"{name}\" does not exist");
+    Error::new(SqlState::UNDEFINED_OBJECT, what)
 }
 
 fn bit_typmod(ty: Type, n: i32) -> Result<i32> {
