@@ -63,7 +63,7 @@ pub fn encode_value(v: &Value, out: &mut Vec<u8>) {
         }
         Value::Oid(x) => out.extend_from_slice(&x.to_be_bytes()),
         Value::Enum(_, rank) => out.extend_from_slice(&rank.to_be_bytes()),
-        Value::Packed(kind, form) => kind.write_key(form, out),
+        Value::Packed(p) => p.kind().write_key(p.form(), out),
         // Only keys of one statement have rows in them, so attributes do not come and go meanwhile.
         Value::Row(r) => {
             for (_, v) in r.live() {

@@ -41,7 +41,7 @@ pub use footprint::{Footprint, KeyRange};
 pub use id::{ColumnIdx, Oid, RelId};
 pub use notification::Notification;
 pub use numeric::Numeric;
-pub use packed::Packed;
+pub use packed::{Packed, PackedValue};
 pub use pmap::PMap;
 pub use position::{Held, MAX_TERM, Position, Watermark, Watermarks};
 pub use reply::{Format, Severity, TxnStatus};

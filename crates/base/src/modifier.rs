@@ -22,7 +22,10 @@ pub fn fit(v: Value, typmod: i32) -> Result<Value> {
             i.micros = round_to(i.micros, typmod);
             Value::Interval(i)
         }
-        Value::Packed(kind, form) => Value::Packed(kind, kind.fit(form, typmod)?),
+        Value::Packed(p) if typmod >= 0 => {
+            let kind = p.kind();
+            Value::packed(kind, kind.fit(p.form().into(), typmod)?)
+        }
         v => v,
     })
 }

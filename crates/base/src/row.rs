@@ -392,7 +392,7 @@ fn put_fixed(to: &mut [u8], v: &Value, ty: Type) {
             to[8..12].copy_from_slice(&x.days.to_le_bytes());
             to[12..16].copy_from_slice(&x.months.to_le_bytes());
         }
-        Value::Packed(_, form) => to[..form.len()].copy_from_slice(form),
+        Value::Packed(p) => to[..p.form().len()].copy_from_slice(p.form()),
         _ => panic!("{v:?} is not of the fixed type {ty:?}"),
     }
 }
@@ -405,7 +405,7 @@ fn put_varying(out: &mut Vec<u8>, v: &Value) {
         Value::Bytea(b) => out.extend_from_slice(b),
         Value::Numeric(n) => put_numeric(out, n),
         Value::Array(a) => put_array(out, a),
-        Value::Packed(_, form) => out.extend_from_slice(form),
+        Value::Packed(p) => out.extend_from_slice(p.form()),
         Value::Row(r) => put_fields(out, r),
         _ => panic!("{v:?} is not of a varying type"),
     }
@@ -555,7 +555,7 @@ pub fn decode_value(ty: Type, b: &[u8]) -> Option<Value> {
         Type::User(u) => Value::Enum(u, i8() as u64),
         t if t.element().is_some() => Value::Array(Box::new(get_array(t, b)?)),
         t => match Packed::of(t) {
-            Some(kind) => kind.is_form(b).then(|| Value::Packed(kind, b.into()))?,
+            Some(kind) => kind.is_form(b).then(|| Value::packed(kind, b))?,
             None => Value::Text(std::str::from_utf8(b).ok()?.into()),
         },
     })

@@ -9,7 +9,7 @@
 //! A value takes 24 bytes; short strings (to 24 bytes) allocate nothing.
 
 use crate::numeric::Numeric;
-use crate::packed::Packed;
+use crate::packed::{Packed, PackedValue};
 use crate::types::Type;
 use crate::user_type::UserType;
 use compact_str::CompactString;
@@ -50,7 +50,7 @@ pub enum Value {
     /// The rank of an enum's label.
     Enum(UserType, u64),
     /// A bit string, an address, a time with a zone: the form that [`crate::packed`] describes.
-    Packed(Packed, Box<[u8]>),
+    Packed(PackedValue),
     /// A value of a composite type.
     Row(Box<Row>),
 }
@@ -118,6 +118,11 @@ impl Value {
         Value::Text(CompactString::from(s))
     }
 
+    /// A value of a kind that is kept as bytes, from a form of that kind.
+    pub fn packed(kind: Packed, form: impl AsRef<[u8]>) -> Value {
+        Value::Packed(PackedValue::new(kind, form.as_ref()))
+    }
+
     /// The type whose values look like this one; of several that share a variant the plainest. NULL has none.
     pub fn natural_type(&self) -> Option<Type> {
         Some(match self {
@@ -142,7 +147,7 @@ impl Value {
             Value::Oid(_) => Type::Oid,
             Value::Array(a) => a.element.array_of().unwrap_or(Type::TextArray),
             Value::Enum(ty, _) => Type::User(*ty),
-            Value::Packed(kind, _) => kind.ty(),
+            Value::Packed(p) => p.kind().ty(),
             Value::Row(r) => Type::User(r.ty),
         })
     }

@@ -152,7 +152,7 @@ fn of_type(v: &Value, ty: Type, c: &Column) -> Result<Value> {
         Value::Oid(_) => ty == Type::Oid,
         Value::Array(a) => ty.element() == Some(a.element),
         Value::Enum(of, _) => ty == Type::User(*of),
-        Value::Packed(kind, _) => ty == kind.ty(),
+        Value::Packed(p) => ty == p.kind().ty(),
         Value::Row(r) => ty == Type::User(r.ty),
     };
     if !fits {

@@ -88,21 +88,21 @@ fn scalar(ty: Type) -> BoxedStrategy<Value> {
             })
             .boxed(),
         Type::VarBit => prop::collection::vec(any::<bool>(), 0..40)
-            .prop_map(|b| Value::Packed(Packed::VarBit, bits::collect(b.into_iter())))
+            .prop_map(|b| Value::packed(Packed::VarBit, bits::collect(b.into_iter())))
             .boxed(),
         Type::Inet => (any::<bool>(), any::<u8>(), any::<u128>())
             .prop_map(|(v6, bits, a)| {
                 let (width, address) = if v6 { (128, a) } else { (32, a as u32 as u128) };
                 let bits = bits % (width + 1);
                 let inet = Inet { v6, bits, address };
-                Value::Packed(Packed::Inet, inet.form())
+                Value::packed(Packed::Inet, inet.form())
             })
             .boxed(),
         Type::MacAddr => any::<[u8; 6]>()
-            .prop_map(|b| Value::Packed(Packed::MacAddr, b.into()))
+            .prop_map(|b| Value::packed(Packed::MacAddr, b))
             .boxed(),
         Type::TimeTz => (0..=USECS_PER_DAY, -57_599..57_599i32)
-            .prop_map(|(local, west)| Value::Packed(Packed::TimeTz, timetz::form(local, west)))
+            .prop_map(|(local, west)| Value::packed(Packed::TimeTz, timetz::form(local, west)))
             .boxed(),
         Type::Jsonb => jsons().boxed(),
         Type::Oid => any::<u32>().prop_map(Value::Oid).boxed(),

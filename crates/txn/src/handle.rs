@@ -337,9 +337,9 @@ pub(crate) fn plain(v: &Value) -> String {
         Value::Text(s) => s.to_string(),
         Value::Json(s) => s.to_string(),
         Value::Enum(ty, rank) => ty.label(*rank).unwrap_or_default().into(),
-        Value::Packed(kind, form) => {
+        Value::Packed(p) => {
             let mut s = String::new();
-            kind.write_text(form, &mut s);
+            p.kind().write_text(p.form(), &mut s);
             s
         }
         Value::Uuid(u) => {

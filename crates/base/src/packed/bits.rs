@@ -59,7 +59,7 @@ pub fn collect(bits: impl ExactSizeIterator<Item = bool>) -> Box<[u8]> {
 /// `n` bits from bit `from` on; those past the end are zero.
 pub fn part(form: &[u8], from: usize, n: usize) -> Box<[u8]> {
     let all = len(form);
-    if from % 8 == 0 && from + n <= all {
+    if from.is_multiple_of(8) && from + n <= all {
         let mut out = zeros(n);
         let bytes = out.len() - 1;
         out[1..].copy_from_slice(&form[1 + from / 8..1 + from / 8 + bytes]);

@@ -1,6 +1,6 @@
 //! Values that are kept as bytes: bit strings, network addresses, times with a zone.
 //!
-//! A [`Value::Packed`](crate::Value) has a kind and a form. The form is what stands in a row. Everything that depends on the kind and needs no
+//! A [`PackedValue`] has a kind and a form. The form is what stands in a row. Everything that depends on the kind and needs no
 //! settings is decided here: which bytes are a form, their order, their key, their text and their binary format on the wire.
 //! So a further type of this sort is a module beside these, a line in each function below, a line in [`crate::types`], and its operators.
 //!
@@ -26,8 +26,10 @@ use crate::types::Type;
 use errors::malformed;
 use inet::Inet;
 use std::cmp::Ordering;
+use std::fmt;
 
 /// The types that are kept so.
+#[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Packed {
     Bit,
@@ -38,6 +40,48 @@ pub enum Packed {
     MacAddr8,
     TimeTz,
     Citext,
+}
+
+/// The kinds in the order of their numbers.
+const KINDS: [Packed; 8] = [
+    Packed::Bit,
+    Packed::VarBit,
+    Packed::Inet,
+    Packed::Cidr,
+    Packed::MacAddr,
+    Packed::MacAddr8,
+    Packed::TimeTz,
+    Packed::Citext,
+];
+
+/// A value of such a type: its form, then a byte with the number of its kind. With the kind beside the bytes instead of behind them,
+/// a [`Value`](crate::Value) would take 32 bytes.
+#[derive(Clone)]
+pub struct PackedValue(Box<[u8]>);
+
+impl PackedValue {
+    /// The value of this kind with this form.
+    pub fn new(kind: Packed, form: &[u8]) -> PackedValue {
+        PackedValue([form, &[kind as u8]].concat().into())
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Packed {
+        KINDS[usize::from(self.0[self.0.len() - 1])]
+    }
+
+    /// Its form.
+    pub fn form(&self) -> &[u8] {
+        &self.0[..self.0.len() - 1]
+    }
+}
+
+impl fmt::Debug for PackedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.kind().write_text(self.form(), &mut text);
+        write!(f, "{:?}({text})", self.kind())
+    }
 }
 
 impl Packed {
@@ -228,6 +272,15 @@ mod tests {
         ascending(Packed::Citext, &["", "A", "ab", "ABC", "b"]);
         assert_eq!(Packed::Citext.compare(b"aBc", b"AbC"), Ordering::Equal);
         ascending(Packed::MacAddr, &["00:00:00:00:00:01", "08:00:2b:01:02:03"]);
+    }
+
+    #[test]
+    fn a_value_keeps_its_kind_and_form() {
+        for kind in KINDS {
+            assert_eq!(Packed::of(kind.ty()), Some(kind));
+            let v = PackedValue::new(kind, b"any bytes");
+            assert_eq!((v.kind(), v.form()), (kind, &b"any bytes"[..]));
+        }
     }
 
     #[test]

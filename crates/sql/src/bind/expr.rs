@@ -692,11 +692,12 @@ impl Binder<'_> {
     }
 }
 
-/// A numeric literal.
+/// A literal `B'…'` or `X'…'`.
 fn bit_string(form: Box<[u8]>) -> Bound {
-    Bound::new(Expr::Const(Value::Packed(Packed::Bit, form)), Type::Bit)
+    Bound::new(Expr::Const(Value::packed(Packed::Bit, form)), Type::Bit)
 }
 
+/// A numeric literal.
 fn number(s: &str) -> Result<Bound> {
     let plain = s.replace('_', "");
     let digits = plain.strip_prefix('-').unwrap_or(&plain);

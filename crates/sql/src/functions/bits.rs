@@ -9,7 +9,7 @@ type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
 
 fn of(v: &Value) -> &[u8] {
     match v {
-        Value::Packed(Packed::Bit | Packed::VarBit, form) => form,
+        Value::Packed(p) if matches!(p.kind(), Packed::Bit | Packed::VarBit) => p.form(),
         v => panic!("{v:?} is no bit string"),
     }
 }
@@ -19,7 +19,7 @@ fn int(v: &Value) -> i64 {
 }
 
 fn bit(form: Box<[u8]>) -> Value {
-    Value::Packed(Packed::Bit, form)
+    Value::packed(Packed::Bit, form)
 }
 
 /// Two strings of one length, byte by byte; 22026 for other lengths.
@@ -78,7 +78,7 @@ fn concat(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
         true => bits::get(x, i),
         false => bits::get(y, i - n),
     });
-    Ok(Value::Packed(Packed::VarBit, bits::collect(all)))
+    Ok(Value::packed(Packed::VarBit, bits::collect(all)))
 }
 
 fn negative_length() -> Error {
@@ -112,7 +112,7 @@ fn overlay(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
     let after = bit(slice(all, from + n, None)?);
     let front = concat(&[before, a[1].clone()], c)?;
     match concat(&[front, after], c)? {
-        Value::Packed(_, form) => Ok(bit(form)),
+        Value::Packed(v) => Ok(Value::packed(Packed::Bit, v.form())),
         v => Ok(v),
     }
 }

@@ -13,7 +13,7 @@ type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
 
 fn of(v: &Value) -> &str {
     match v {
-        Value::Packed(Packed::Citext, form) => text(form),
+        Value::Packed(p) if p.kind() == Packed::Citext => text(p.form()),
         v => v.as_str().expect("a text"),
     }
 }

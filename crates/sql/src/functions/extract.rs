@@ -62,8 +62,8 @@ fn field(name: &str, v: &Value, c: &EvalContext<'_>) -> Result<Option<Numeric>> 
             moment(name, local, *t, Some(east), Type::TimestampTz)
         }
         Value::Time(t) => time(name, *t, Type::Time),
-        Value::Packed(Packed::TimeTz, form) => {
-            let (us, west) = timetz::parts(form);
+        Value::Packed(p) if p.kind() == Packed::TimeTz => {
+            let (us, west) = timetz::parts(p.form());
             time_with_zone(name, us, west)
         }
         Value::Interval(i) => interval(name, i),

@@ -11,17 +11,19 @@ type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
 
 fn of(v: &Value) -> Inet {
     match v {
-        Value::Packed(Packed::Inet | Packed::Cidr, form) => inet::expect(form),
+        Value::Packed(p) if matches!(p.kind(), Packed::Inet | Packed::Cidr) => {
+            inet::expect(p.form())
+        }
         v => panic!("{v:?} is no address"),
     }
 }
 
 fn address(i: Inet) -> Value {
-    Value::Packed(Packed::Inet, i.form())
+    Value::packed(Packed::Inet, i.form())
 }
 
 fn network(i: Inet) -> Value {
-    Value::Packed(Packed::Cidr, i.network().form())
+    Value::packed(Packed::Cidr, i.network().form())
 }
 
 fn host(i: Inet) -> Inet {
@@ -203,7 +205,8 @@ pub(super) fn register_operators(r: &mut Registry) {
     for t in [MACADDR, MACADDR8] {
         r.f("~", &[t], t, IMM, |a, _| {
             let (kind, form) = hardware(&a[0]);
-            Ok(Value::Packed(kind, form.iter().map(|b| !b).collect()))
+            let form: Box<[u8]> = form.iter().map(|b| !b).collect();
+            Ok(Value::packed(kind, form))
         });
         r.f("&", &[t, t], t, IMM, |a, _| Ok(bytewise(a, |x, y| x & y)));
         r.f("|", &[t, t], t, IMM, |a, _| Ok(bytewise(a, |x, y| x | y)));
@@ -212,14 +215,15 @@ pub(super) fn register_operators(r: &mut Registry) {
 
 fn hardware(v: &Value) -> (Packed, &[u8]) {
     match v {
-        Value::Packed(kind, form) => (*kind, form),
+        Value::Packed(p) => (p.kind(), p.form()),
         v => panic!("{v:?} is no hardware address"),
     }
 }
 
 fn bytewise(a: &[Value], op: fn(u8, u8) -> u8) -> Value {
     let ((kind, x), (_, y)) = (hardware(&a[0]), hardware(&a[1]));
-    Value::Packed(kind, x.iter().zip(y).map(|(x, y)| op(*x, *y)).collect())
+    let form: Box<[u8]> = x.iter().zip(y).map(|(x, y)| op(*x, *y)).collect();
+    Value::packed(kind, form)
 }
 
 /// Adds the functions.
@@ -269,14 +273,14 @@ pub(super) fn register(r: &mut Registry) {
         r.f("trunc", &[t], t, IMM, |a, _| {
             let (kind, form) = hardware(&a[0]);
             let maker = |(i, b): (usize, &u8)| if i < 3 { *b } else { 0 };
-            let form = form.iter().enumerate().map(maker).collect();
-            Ok(Value::Packed(kind, form))
+            let form: Box<[u8]> = form.iter().enumerate().map(maker).collect();
+            Ok(Value::packed(kind, form))
         });
     }
     r.f("macaddr8_set7bit", &[MACADDR8], MACADDR8, IMM, |a, _| {
         let (kind, form) = hardware(&a[0]);
         let mut form: Box<[u8]> = form.into();
         form[0] |= 2;
-        Ok(Value::Packed(kind, form))
+        Ok(Value::packed(kind, form))
     });
 }

@@ -15,14 +15,14 @@ type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
 /// Local time and seconds west.
 fn parts(v: &Value) -> (i64, i32) {
     match v {
-        Value::Packed(Packed::TimeTz, form) => timetz::parts(form),
+        Value::Packed(p) if p.kind() == Packed::TimeTz => timetz::parts(p.form()),
         v => panic!("{v:?} is no time with a zone"),
     }
 }
 
 fn value(local: i64, west: i32) -> Value {
     let form = timetz::form(local.rem_euclid(USECS_PER_DAY), west);
-    Value::Packed(Packed::TimeTz, form)
+    Value::packed(Packed::TimeTz, form)
 }
 
 /// The time in UTC as a plain one, for comparisons; NULL of NULL.
@@ -68,7 +68,7 @@ fn now(c: &EvalContext<'_>, precision: i32) -> Value {
     let zone = &c.settings.timezone;
     let local = zone.local(c.now()).rem_euclid(USECS_PER_DAY);
     let form = timetz::form(round_to(local, precision), -zone.offset_at(c.now()));
-    Value::Packed(Packed::TimeTz, form)
+    Value::packed(Packed::TimeTz, form)
 }
 
 /// Adds the operators.

@@ -42,7 +42,7 @@ pub fn encode(v: &Value, ty: Type, out: &mut Vec<u8>) {
         Value::Enum(ty, rank) => {
             out.extend_from_slice(ty.label(*rank).unwrap_or_default().as_bytes());
         }
-        Value::Packed(kind, form) => kind.write_binary(form, out),
+        Value::Packed(p) => p.kind().write_binary(p.form(), out),
         Value::Row(r) => super::composite::encode(r, out),
     }
 }
@@ -188,7 +188,7 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
         Type::User(u) => super::text::label(base::text(b)?, u)?,
         t if t.element().is_some() => Value::Array(Box::new(get_array(b, t)?)),
         t => match Packed::of(t) {
-            Some(kind) => Value::Packed(kind, kind.read_binary(b)?),
+            Some(kind) => Value::packed(kind, kind.read_binary(b)?),
             None => Value::text(base::text(b)?),
         },
     })

@@ -141,7 +141,7 @@ pub fn modify(v: Value, to: ColumnType, explicit: bool) -> Result<Value> {
             }
             Value::Array(a)
         }
-        Value::Packed(kind, form) if explicit => packed::cut(kind, form, p)?,
+        Value::Packed(v) if explicit => packed::cut(&v, p)?,
         v => base::modifier::fit(v, p)?,
     })
 }
@@ -202,11 +202,11 @@ fn convert(
     match (v, to) {
         (v, Type::Citext) => {
             let text = convert(v, from, Type::Text, explicit, settings)?;
-            let form = text.as_str().unwrap_or_default().as_bytes().into();
-            Ok(Value::Packed(Packed::Citext, form))
+            let form = text.as_str().unwrap_or_default().as_bytes();
+            Ok(Value::packed(Packed::Citext, form))
         }
-        (Value::Packed(Packed::Citext, form), _) if !to.is_string() => {
-            let s = base::packed::citext::text(&form);
+        (Value::Packed(p), _) if p.kind() == Packed::Citext && !to.is_string() => {
+            let s = base::packed::citext::text(p.form());
             text::input(s, ColumnType::plain(to), settings)
         }
         (v @ (Value::Int2(_) | Value::Int4(_) | Value::Int8(_)), _) if !to.is_string() => {
@@ -238,9 +238,7 @@ fn convert(
         (Value::Json(s), Type::Jsonb) => Ok(json::parse(&s)?.into_value()),
         (Value::Json(s), _) if !to.is_string() => from_json(json::parse(&s)?, to),
         (Value::Array(a), _) if to.element().is_some() => array(*a, from, to, explicit, settings),
-        (Value::Packed(kind, form), t) => {
-            packed::convert(kind, form, t)?.ok_or_else(|| cannot(from.ty, to))
-        }
+        (Value::Packed(p), t) => packed::convert(&p, t)?.ok_or_else(|| cannot(from.ty, to)),
         (Value::Text(s), t) if t.is_string() || t == Type::PgNodeTree || t == Type::AclItem => {
             Ok(Value::Text(s))
         }

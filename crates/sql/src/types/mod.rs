@@ -79,7 +79,7 @@ pub fn value_bytes(v: &Value) -> usize {
         Value::Bytea(b) => b.len(),
         Value::Numeric(_) => 64,
         Value::Uuid(_) | Value::Interval(_) => 16,
-        Value::Packed(_, form) => form.len(),
+        Value::Packed(p) => p.form().len(),
         Value::Row(r) => 40 + r.fields.iter().map(value_bytes).sum::<usize>(),
         Value::Array(a) => 64 + a.items.iter().map(value_bytes).sum::<usize>(),
         _ => 0,

@@ -3,51 +3,55 @@
 use super::datetime::{USECS_PER_DAY, USECS_PER_SEC, is_infinite};
 use super::{OutputSettings, out_of_range};
 use base::packed::{bits, inet, mac, timetz};
-use base::{Error, Packed, Result, SqlState, Type, Value};
+use base::{Error, Packed, PackedValue, Result, SqlState, Type, Value};
 
 /// A number as `bit(n)`: its low bits. Without a length there is one.
 pub(super) fn bits_of_number(x: i64, typmod: i32) -> Value {
     let form = bits::of_number(x, typmod.max(1) as usize);
-    Value::Packed(Packed::Bit, form)
+    Value::packed(Packed::Bit, form)
 }
 
 /// What an explicit cast to a type with this modifier makes of a value of the type.
-pub(super) fn cut(kind: Packed, form: Box<[u8]>, typmod: i32) -> Result<Value> {
+pub(super) fn cut(v: &PackedValue, typmod: i32) -> Result<Value> {
+    let kind = v.kind();
+    let form: Box<[u8]> = v.form().into();
     let form = match kind {
         Packed::Bit | Packed::VarBit if typmod > 0 => {
             bits::cut(kind == Packed::Bit, form, typmod as usize)
         }
         _ => kind.fit(form, typmod)?,
     };
-    Ok(Value::Packed(kind, form))
+    Ok(Value::packed(kind, form))
 }
 
 /// A value of another type; `None` where there is no such cast.
-pub(super) fn convert(kind: Packed, form: Box<[u8]>, to: Type) -> Result<Option<Value>> {
-    let packed = |form| Some(Value::Packed(Packed::of(to).expect("such a type"), form));
+pub(super) fn convert(v: &PackedValue, to: Type) -> Result<Option<Value>> {
+    let kind = v.kind();
+    let form = v.form();
+    let packed = |form: &[u8]| Some(Value::packed(Packed::of(to).expect("such a type"), form));
     Ok(match (kind, to) {
         (Packed::Inet | Packed::Cidr, t) if t.is_string() => {
             let mut s = String::new();
-            inet::expect(&form).write(true, &mut s);
+            inet::expect(form).write(true, &mut s);
             Some(Value::from(s))
         }
         (_, t) if t.is_string() => {
             let mut s = String::new();
-            kind.write_text(&form, &mut s);
+            kind.write_text(form, &mut s);
             Some(Value::from(s))
         }
-        (Packed::Bit, Type::Int4) if bits::len(&form) > 32 => return Err(out_of_range(to)),
-        (Packed::Bit, Type::Int8) if bits::len(&form) > 64 => return Err(out_of_range(to)),
-        (Packed::Bit, Type::Int4) => Some(Value::Int4(bits::to_number(&form) as u32 as i32)),
-        (Packed::Bit, Type::Int8) => Some(Value::Int8(bits::to_number(&form) as i64)),
+        (Packed::Bit, Type::Int4) if bits::len(form) > 32 => return Err(out_of_range(to)),
+        (Packed::Bit, Type::Int8) if bits::len(form) > 64 => return Err(out_of_range(to)),
+        (Packed::Bit, Type::Int4) => Some(Value::Int4(bits::to_number(form) as u32 as i32)),
+        (Packed::Bit, Type::Int8) => Some(Value::Int8(bits::to_number(form) as i64)),
         (Packed::Bit, Type::VarBit) | (Packed::VarBit, Type::Bit) => packed(form),
         (Packed::Cidr, Type::Inet) => packed(form),
-        (Packed::Inet, Type::Cidr) => packed(inet::expect(&form).network().form()),
+        (Packed::Inet, Type::Cidr) => packed(&inet::expect(form).network().form()),
         (Packed::MacAddr, Type::MacAddr8) => {
-            packed(mac::widen(form[..].try_into().expect("six bytes")).into())
+            packed(&mac::widen(form.try_into().expect("six bytes")))
         }
-        (Packed::MacAddr8, Type::MacAddr) => match form[..] {
-            [a, b, c, 0xff, 0xfe, d, e, f] => packed([a, b, c, d, e, f].into()),
+        (Packed::MacAddr8, Type::MacAddr) => match *form {
+            [a, b, c, 0xff, 0xfe, d, e, f] => packed(&[a, b, c, d, e, f]),
             _ => {
                 let what = "macaddr8 data out of range to convert to macaddr";
                 return Err(
@@ -57,7 +61,7 @@ pub(super) fn convert(kind: Packed, form: Box<[u8]>, to: Type) -> Result<Option<
                 );
             }
         },
-        (Packed::TimeTz, Type::Time) => Some(Value::Time(timetz::parts(&form).0)),
+        (Packed::TimeTz, Type::Time) => Some(Value::Time(timetz::parts(form).0)),
         _ => None,
     })
 }
@@ -80,5 +84,5 @@ pub(super) fn with_zone(v: &Value, settings: &OutputSettings) -> Value {
         }
         v => panic!("{v:?} has no zone"),
     };
-    Value::Packed(Packed::TimeTz, timetz::form(time, -east))
+    Value::packed(Packed::TimeTz, timetz::form(time, -east))
 }

@@ -40,7 +40,7 @@ pub fn output(v: &Value, ty: Type, settings: &OutputSettings, out: &mut String) 
         Value::Oid(x) => oid(*x, ty, settings, out),
         Value::Array(a) => array_text::write(a, ty, settings, out),
         Value::Enum(ty, rank) => out.push_str(ty.label(*rank).unwrap_or_default()),
-        Value::Packed(kind, form) => kind.write_text(form, out),
+        Value::Packed(p) => p.kind().write_text(p.form(), out),
         Value::Row(r) => composite::write(r, settings, out),
     }
 }
@@ -197,7 +197,7 @@ pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value
         Type::Uuid => Value::Uuid(Box::new(read_uuid(s)?)),
         Type::Date => Value::Date(parse::date(s, settings)?),
         Type::Time => Value::Time(parse::time(s, ty.typmod, settings)?),
-        Type::TimeTz => Value::Packed(Packed::TimeTz, parse::timetz(s, ty.typmod, settings)?),
+        Type::TimeTz => Value::packed(Packed::TimeTz, parse::timetz(s, ty.typmod, settings)?),
         Type::Timestamp => Value::Timestamp(parse::timestamp(s, ty.typmod, settings)?),
         Type::TimestampTz => Value::TimestampTz(parse::timestamptz(s, ty.typmod, settings)?),
         Type::Interval => Value::Interval(Box::new(interval::parse(
@@ -220,7 +220,7 @@ pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value
         Type::Void => Value::text(""),
         Type::Record => return Err(Error::unsupported("input of a composite type")),
         t => match Packed::of(t) {
-            Some(kind) => Value::Packed(kind, kind.fit(kind.read_text(s)?, ty.typmod)?),
+            Some(kind) => Value::packed(kind, kind.fit(kind.read_text(s)?, ty.typmod)?),
             None => Value::Array(Box::new(array_text::read(s, t, ty.typmod, settings)?)),
         },
     };

@@ -24,7 +24,7 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Char(x), Value::Char(y)) => x.cmp(y),
         (Value::Enum(_, x), Value::Enum(_, y)) => x.cmp(y),
         (Value::Row(x), Value::Row(y)) => compare_rows(x, y),
-        (Value::Packed(kind, x), Value::Packed(_, y)) => kind.compare(x, y),
+        (Value::Packed(x), Value::Packed(y)) => x.kind().compare(x.form(), y.form()),
         (Value::Interval(x), Value::Interval(y)) => x.span().cmp(&y.span()),
         (Value::Json(x), Value::Json(y)) => compare_json(x, y),
         (Value::Array(x), Value::Array(y)) => compare_arrays(x, y),
