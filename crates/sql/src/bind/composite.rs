@@ -129,10 +129,10 @@ impl Binder<'_> {
     ) -> Result<()> {
         let b = self.expr(e, env)?;
         let Some(ty) = b.ty.ty.composite() else {
-            return Err(Error::unsupported(format!("({e}).*")));
+            return Err(Error::unsupported(format!("{e}.* of a record")));
         };
         if self.stars.is_some() {
-            return Err(Error::unsupported(format!("({e}).* in a view")));
+            return Err(Error::unsupported(format!("{e}.* in a view")));
         }
         for (at, a) in ty.attributes() {
             out.push(Target {

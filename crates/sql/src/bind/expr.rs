@@ -653,6 +653,10 @@ impl Binder<'_> {
                     };
                     rest = &rest[1..];
                 }
+                AccessExpr::Dot(Ast::Identifier(field)) if super::syntax::is_star(field) => {
+                    let what = format!("{root}.* outside of a list of columns");
+                    return Err(Error::unsupported(what));
+                }
                 AccessExpr::Dot(Ast::Identifier(field)) => {
                     b = self.any_field(root, b, &crate::catalog::fold(field), env.scope)?;
                     rest = &rest[1..];

@@ -40,7 +40,11 @@ pub(super) fn shape(e: &Expr, known: &[(Slot, Arc<Shape>)]) -> Option<Shape> {
     let items = fields(&row)?;
     let of = |(e, ty): &(Expr, Type)| {
         let inner = (*ty == Type::Record).then(|| shape(e, known)).flatten();
-        (*ty, inner.map(Arc::new))
+        let ty = match *ty {
+            Type::Unknown => Type::Text,
+            ty => ty,
+        };
+        (ty, inner.map(Arc::new))
     };
     Some(Shape(items.iter().map(of).collect()))
 }
@@ -97,7 +101,7 @@ impl Binder<'_> {
             }
             let name = names.get(i).cloned().unwrap_or(format!("f{}", i + 1));
             args.push(Bound::new(Expr::Const(Value::from(name)), Type::Text));
-            args.push(Bound::new(e.clone(), *ty));
+            args.push(self.settle(Bound::new(e.clone(), *ty))?);
         }
         let object = self.call(make, args)?.expr;
         let expr = match b.expr {

@@ -358,7 +358,11 @@ impl Binder<'_> {
         let mut fields = Vec::new();
         for i in items {
             let b = self.expr(i, env)?;
-            let b = self.settle(b)?;
+            // A literal is of no type until the row becomes a value of a composite type.
+            let b = match b.expr {
+                Expr::Const(_) => b,
+                _ => self.settle(b)?,
+            };
             let b = self.with_blanks(b)?;
             fields.push((b.expr, b.ty.ty));
         }

@@ -8,7 +8,9 @@ use super::tokens::{MARK, quoted, solid, word_of};
 use crate::catalog::fold;
 use crate::logical::window::Exclude;
 use base::{Error, Result, SqlState};
-use sqlparser::ast::{Expr, LockClause, LockType, ObjectNamePart, Query, SetExpr, Statement};
+use sqlparser::ast::{
+    AccessExpr, Expr, Ident, LockClause, LockType, ObjectNamePart, Query, SetExpr, Statement,
+};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
@@ -16,7 +18,7 @@ use txn::LockMode;
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    let tokens = typed_strings(join_strings(tokens));
+    let tokens = field_stars(typed_strings(join_strings(tokens)));
     let tokens = array_types(named_operators(tokens));
     let tokens = super::merge_text::adapt(element_targets(like_clauses(tokens)));
     let tokens = view_options(null_tests(precise_intervals(tokens)));
@@ -339,6 +341,44 @@ fn precise_intervals(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
     }
     tokens
+}
+
+/// The star of `(c).*`, which the parser knows behind a name only, is a word: [`starred`] reads it.
+fn field_stars(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    if !tokens.iter().any(|t| t.token == Token::Mul) {
+        return tokens;
+    }
+    let solid = solid(&tokens);
+    for at in solid.windows(3) {
+        let [value, point, star] = [at[0], at[1], at[2]].map(|i| &tokens[i].token);
+        let value = matches!(value, Token::RParen | Token::RBracket);
+        if value && *point == Token::Period && *star == Token::Mul {
+            tokens[at[2]].token = Token::make_word("*", None);
+        }
+    }
+    tokens
+}
+
+/// Whether this is the star of `(c).*`. A field of that name is quoted.
+pub(super) fn is_star(field: &Ident) -> bool {
+    field.quote_style.is_none() && field.value == "*"
+}
+
+/// The `c` of `(c).*`.
+pub(super) fn starred(e: &Expr) -> Option<Expr> {
+    let Expr::CompoundFieldAccess { root, access_chain } = e else {
+        return None;
+    };
+    match access_chain.split_last()? {
+        (AccessExpr::Dot(Expr::Identifier(i)), rest) if is_star(i) => Some(match rest {
+            [] => (**root).clone(),
+            rest => Expr::CompoundFieldAccess {
+                root: root.clone(),
+                access_chain: rest.to_vec(),
+            },
+        }),
+        _ => None,
+    }
 }
 
 /// Types that the parser takes for plain names.

@@ -45,7 +45,10 @@ impl Binder<'_> {
         for item in items {
             must_fit(out.len())?;
             match item {
-                SelectItem::UnnamedExpr(e) => out.push(self.entry(e, None, env)?),
+                SelectItem::UnnamedExpr(e) => match super::syntax::starred(e) {
+                    Some(value) => self.composite_star(&value, env, &mut out)?,
+                    None => out.push(self.entry(e, None, env)?),
+                },
                 SelectItem::ExprWithAlias { expr, alias } => {
                     out.push(self.entry(expr, Some(fold(alias)), env)?);
                 }

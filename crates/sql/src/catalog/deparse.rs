@@ -8,7 +8,7 @@
 use super::{Resolved, SessionFacts, deparse_expr, display_name};
 use crate::ddl::expr_text;
 use crate::ddl::{quote_ident, quote_literal};
-use crate::types::typename::format_type;
+use crate::types::typename::cast_name;
 use base::schema::{
     Check, Column, Deferral, FkAction, ForeignKey, Index, Schema, Table, TableDef, ViewDef,
 };
@@ -22,7 +22,7 @@ pub(super) fn default(schema: &Schema, path: &[String], column: &Column) -> Opti
         Type::User(_) | Type::UserArray(_) => {
             super::user_types::shown(schema, path, t.ty.oid()).unwrap_or_default()
         }
-        ty => format_type(ty, -1),
+        ty => cast_name(ty),
     };
     let Ok(e) = expr_text::parse(text) else {
         return Some(text.clone());
@@ -30,11 +30,13 @@ pub(super) fn default(schema: &Schema, path: &[String], column: &Column) -> Opti
     Some(match &e {
         Expr::Value(v) => match &v.value {
             Literal::SingleQuotedString(s) => {
-                let ty = match shown(column.ty()).as_str() {
-                    "character" => "bpchar".to_string(),
-                    t => t.to_string(),
-                };
-                format!("{}::{ty}", quote_literal(s))
+                format!("{}::{}", quote_literal(s), shown(column.ty()))
+            }
+            Literal::SingleQuotedByteStringLiteral(s) => format!("'{s}'::\"bit\""),
+            Literal::HexStringLiteral(s) => {
+                let digit = |c: char| c.to_digit(16).map(|d| format!("{d:04b}"));
+                let bits: String = s.chars().filter_map(digit).collect();
+                format!("'{bits}'::\"bit\"")
             }
             Literal::Boolean(b) => b.to_string(),
             Literal::Null => format!("NULL::{}", shown(column.ty())),

@@ -7,7 +7,7 @@
 //! Left out on purpose: casts of function arguments.
 
 use crate::ddl::{quote_ident, quote_literal};
-use crate::types::typename::format_type;
+use crate::types::typename::{cast_name, format_type};
 use base::Type;
 use base::schema::TableDef;
 use sqlparser::ast::{BinaryOperator as B, Expr, UnaryOperator as U, Value as V};
@@ -253,8 +253,7 @@ impl Printer<'_> {
 fn literal(s: &str, ty: Type) -> String {
     let name = match ty {
         Type::User(_) | Type::UserArray(_) => return quote_literal(s),
-        Type::Bpchar => "bpchar".to_string(),
-        t => format_type(t, -1),
+        t => cast_name(t),
     };
     format!("{}::{name}", quote_literal(s))
 }

@@ -17,11 +17,13 @@ use super::sequence::Options;
 use super::work::Work;
 use crate::catalog;
 use crate::types::cast::CastKind;
-use crate::types::typename::format_type;
+use crate::types::typename::{cast_name, format_type};
 use base::modifier::numeric_modifier;
-use base::schema::{Identity, Object, TableDef};
+use base::schema::{Column, Identity, Object, TableDef};
 use base::{ColumnType, Error, Result, SqlState, Type};
-use sqlparser::ast::{AlterColumnOperation, Expr, GeneratedAs, Ident, ObjectName, SequenceOptions};
+use sqlparser::ast::{
+    self, AlterColumnOperation, Expr, GeneratedAs, Ident, ObjectName, SequenceOptions,
+};
 
 impl Work<'_> {
     pub(super) fn alter_column(
@@ -151,7 +153,7 @@ impl Work<'_> {
         let in_key =
             def.foreign_keys.iter().any(referenced) || self.schema.tables().any(|t| referencing(t));
         let column = &mut def.columns[at as usize];
-        column.set_type(new);
+        retype(column, new, castable);
         if column.identity.is_some() && !matches!(new.ty, Type::Int2 | Type::Int4 | Type::Int8) {
             return Err(Error::new(
                 SqlState::INVALID_PARAMETER_VALUE,
@@ -319,6 +321,21 @@ impl Work<'_> {
         }
         Ok("ALTER TABLE".into())
     }
+}
+
+/// Gives the column the type. A default that is a plain string keeps the value that it has by the old type, where that casts to the new one.
+fn retype(column: &mut Column, new: ColumnType, castable: bool) {
+    let old = column.ty().ty;
+    let settles = castable
+        && !matches!(old, t if t == new.ty || t == Type::Citext)
+        && old.oid() < base::id::FIRST_USER_OID;
+    if let Some(text) = column.default.as_mut().filter(|_| settles)
+        && let Ok(Expr::Value(v)) = expr_text::parse(text)
+        && matches!(v.value, ast::Value::SingleQuotedString(_))
+    {
+        text.push_str(&format!("::{}", cast_name(old)));
+    }
+    column.set_type(new);
 }
 
 /// Whether every stored value of the old type is, byte for byte, the same value of the new type.

@@ -369,6 +369,7 @@ fn any_concat(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
         match v {
             // As the cast to text says it, not as it is shown.
             Value::Bool(b) => s.push_str(if *b { "true" } else { "false" }),
+            Value::Packed(p) => crate::types::packed::write_as_text(p, &mut s),
             v => text::output(v, *t, c.settings, &mut s),
         }
     }

@@ -24,20 +24,22 @@ pub(super) fn cut(v: &PackedValue, typmod: i32) -> Result<Value> {
     Ok(Value::packed(kind, form))
 }
 
+/// Appends what a cast to text says. An address has its mask there, that of a single host, too.
+pub(crate) fn write_as_text(v: &PackedValue, out: &mut String) {
+    match v.kind() {
+        Packed::Inet | Packed::Cidr => inet::expect(v.form()).write(true, out),
+        kind => kind.write_text(v.form(), out),
+    }
+}
+
 /// A value of another type; `None` where there is no such cast.
 pub(super) fn convert(v: &PackedValue, to: Type) -> Result<Option<Value>> {
-    let kind = v.kind();
     let form = v.form();
     let packed = |form: &[u8]| Some(Value::packed(Packed::of(to).expect("such a type"), form));
-    Ok(match (kind, to) {
-        (Packed::Inet | Packed::Cidr, t) if t.is_string() => {
-            let mut s = String::new();
-            inet::expect(form).write(true, &mut s);
-            Some(Value::from(s))
-        }
+    Ok(match (v.kind(), to) {
         (_, t) if t.is_string() => {
             let mut s = String::new();
-            kind.write_text(form, &mut s);
+            write_as_text(v, &mut s);
             Some(Value::from(s))
         }
         (Packed::Bit, Type::Int4) if bits::len(form) > 32 => return Err(out_of_range(to)),

@@ -45,6 +45,15 @@ pub fn format_type(ty: Type, typmod: i32) -> String {
     name.to_string()
 }
 
+/// A built-in type as a cast names it that changes no length: `character` would mean one character, and `bit` one bit.
+pub fn cast_name(ty: Type) -> String {
+    match ty {
+        Type::Bpchar => "bpchar".into(),
+        Type::Bit => "\"bit\"".into(),
+        ty => format_type(ty, -1),
+    }
+}
+
 /// A type as SQL names it, with the numbers in parentheses after it. `name` may be any of PostgreSQL's spellings
 /// (`int`, `integer`, `int4`, `character varying`, `timestamp with time zone`, `_int4`, `serial` is the caller's).
 /// 42704 for an unknown name, 22023 for a bad modifier.

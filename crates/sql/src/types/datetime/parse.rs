@@ -200,7 +200,8 @@ enum Piece<'a> {
     Word(&'a str),
 }
 
-fn split(s: &str) -> Result<Vec<Piece<'_>>, Fail> {
+/// Cuts the text. In one of a time alone two numbers with `-` between them are a time and a zone.
+fn split(s: &str, only_time: bool) -> Result<Vec<Piece<'_>>, Fail> {
     let b = s.as_bytes();
     let mut out = Vec::new();
     let mut i = 0;
@@ -233,7 +234,8 @@ fn split(s: &str) -> Result<Vec<Piece<'_>>, Fail> {
                     })
                     .unwrap_or(end);
                 let parts: Vec<&str> = s[i..end].split(next as char).collect();
-                let zoned_number = next == b'-' && has_time(&out) && parts.len() == 2;
+                let zoned = only_time || has_time(&out);
+                let zoned_number = next == b'-' && zoned && parts.len() == 2;
                 if zoned_number {
                     let end = run(i, &|c| c.is_ascii_digit());
                     out.push(Piece::Number(&s[i..end]));
@@ -352,7 +354,7 @@ fn is_day_name(w: &str) -> bool {
 }
 
 fn read(s: &str, settings: &OutputSettings, only_time: bool) -> Result<Parsed, Fail> {
-    let pieces = split(s.trim())?;
+    let pieces = split(s.trim(), only_time)?;
     let mut p = Parsed::default();
     let (mut bc, mut pm, mut named_month, mut julian) = (None, None, None, false);
     let mut loose: Vec<&str> = Vec::new();
