@@ -268,7 +268,7 @@ fn composite_types_and_extensions_are_the_same_at_a_replica() {
         ),
         (
             "ALTER TYPE pair DROP ATTRIBUTE n, DROP ATTRIBUTE b",
-            "(1,(low),) (2,(high),)",
+            "(1,\"(low)\",) (2,\"(high)\",)",
         ),
     ] {
         t.run(&p, change);

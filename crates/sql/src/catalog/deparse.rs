@@ -19,7 +19,7 @@ use sqlparser::ast::{Expr, Value as Literal};
 pub(super) fn default(schema: &Schema, path: &[String], column: &Column) -> Option<String> {
     let text = column.default.as_ref()?;
     let shown = |t: ColumnType| match t.ty {
-        Type::User(_) | Type::UserArray(_) => {
+        Type::User(_) | Type::UserArray(_) | Type::Citext | Type::CitextArray => {
             super::user_types::shown(schema, path, t.ty.oid()).unwrap_or_default()
         }
         ty => cast_name(ty),

@@ -249,10 +249,12 @@ impl Printer<'_> {
     }
 }
 
-/// A label of an enum stands as it is: the name of its type depends on who asks.
+/// A value of a type in a schema of users stands as it is: the name of the type depends on who asks.
 fn literal(s: &str, ty: Type) -> String {
     let name = match ty {
-        Type::User(_) | Type::UserArray(_) => return quote_literal(s),
+        Type::User(_) | Type::UserArray(_) | Type::Citext | Type::CitextArray => {
+            return quote_literal(s);
+        }
         t => cast_name(t),
     };
     format!("{}::{name}", quote_literal(s))

@@ -196,7 +196,7 @@ impl Scope<'_> {
     fn format_type(&self, ty: &Value, typmod: &Value) -> Value {
         let id = ty.as_i64().unwrap_or(0) as Oid;
         match user_types::shown(self.schema, self.search_path, id) {
-            Some(name) if id >= base::id::FIRST_USER_OID => text(name),
+            Some(name) if user_types::is_placed(self.schema, id) => text(name),
             _ => format_type(ty, typmod),
         }
     }

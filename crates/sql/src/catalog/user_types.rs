@@ -137,36 +137,56 @@ pub fn type_named(schema: &Schema, search_path: &[String], text: &str) -> Result
     type_of(schema, &path, text, crate::ddl::type_from_text(text))
 }
 
-/// The name of a user's type by number, with its schema where the search path does not show it.
+/// Where a type is that is in a schema of users: a user's own, or an extension's.
+struct Place {
+    namespace: Oid,
+    name: String,
+    array: bool,
+}
+
+fn place(schema: &Schema, id: Oid) -> Option<Place> {
+    let mut all = schema.user_types();
+    if let Some(of) = all.find(|t| t.def.id == id || t.def.array == id) {
+        return Some(Place {
+            namespace: of.def.namespace,
+            name: of.def.name.clone(),
+            array: id == of.def.array,
+        });
+    }
+    let ty = Type::from_oid(id)?;
+    Some(Place {
+        namespace: schema.extension(ty.extension()?)?.namespace,
+        name: ty.element().unwrap_or(ty).typname().into(),
+        array: ty.element().is_some(),
+    })
+}
+
+/// The name of a type by number. That of a user or of an extension has its schema where the search path does not show it.
 pub fn shown(schema: &Schema, search_path: &[String], id: Oid) -> Option<String> {
-    let Some(of) = schema
-        .user_types()
-        .find(|t| t.def.id == id || t.def.array == id)
-    else {
+    let Some(of) = place(schema, id) else {
         return Some(typename::format_type(Type::from_oid(id)?, -1));
     };
-    let def = &of.def;
-    let mut name = quote_ident(&def.name);
+    let mut name = quote_ident(&of.name);
     if !visible(schema, search_path, id) {
-        let schema = schema.namespace(def.namespace);
+        let schema = schema.namespace(of.namespace);
         name = format!("{}.{name}", quote_ident(schema.map_or("?", |n| &n.name)));
     }
-    Some(if id == def.array {
-        format!("{name}[]")
-    } else {
-        name
-    })
+    Some(if of.array { format!("{name}[]") } else { name })
 }
 
 /// Whether the type is found by its name alone.
 pub fn visible(schema: &Schema, search_path: &[String], id: Oid) -> bool {
-    let mut all = schema.user_types();
-    let Some(of) = all.find(|t| t.def.id == id || t.def.array == id) else {
+    let Some(of) = place(schema, id) else {
         return true;
     };
     let mut path = namespaces(schema, search_path);
-    let first = path.find_map(|n| schema.user_type_named(n, &of.def.name));
-    first.is_some_and(|t| t.def.id == of.def.id)
+    let there = |n: &Oid| *n == of.namespace || schema.user_type_named(*n, &of.name).is_some();
+    path.find(there) == Some(of.namespace)
+}
+
+/// Whether the type is in a schema of users.
+pub fn is_placed(schema: &Schema, id: Oid) -> bool {
+    place(schema, id).is_some()
 }
 
 pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {

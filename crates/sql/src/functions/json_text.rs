@@ -14,6 +14,18 @@ fn write(v: &Value, ty: Type, settings: &OutputSettings, out: &mut String) -> Re
     match v {
         Value::Json(s) => out.push_str(s),
         Value::Array(a) => array(a, 0, &mut 0, settings, out)?,
+        Value::Row(r) => {
+            out.push('{');
+            for (i, (a, v)) in r.live().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_string(&a.name, out);
+                out.push(':');
+                write(v, a.ty.ty, settings, out)?;
+            }
+            out.push('}');
+        }
         Value::Float4(_) | Value::Float8(_) => {
             let s = text::to_string(v, ty, settings);
             match crate::types::numeric::parse(&s) {
@@ -113,7 +125,8 @@ struct Elements {
 
 impl Accumulator for Elements {
     fn add(&mut self, args: &[Value]) -> Result<()> {
-        let deep = self.ty == Type::Record || self.ty.element().is_some();
+        let row = self.ty == Type::Record || self.ty.composite().is_some();
+        let deep = row || self.ty.element().is_some();
         let out = match &mut self.text {
             Some(t) => {
                 t.push_str(if deep { ", \n " } else { ", " });
