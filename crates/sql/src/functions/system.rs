@@ -132,8 +132,9 @@ fn setval(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
 }
 
 fn format_type(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
-    let users = a[0].as_i64() >= Some(base::id::FIRST_USER_OID.into());
-    if users {
+    let id = a[0].as_i64().unwrap_or(0) as base::Oid;
+    let of_extension = Type::from_oid(id).is_some_and(|t| t.extension().is_some());
+    if id >= base::id::FIRST_USER_OID || of_extension {
         let types = [Type::Oid, Type::Int4];
         return c.session.catalog_function("format_type", &types, a);
     }

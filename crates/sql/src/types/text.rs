@@ -155,8 +155,8 @@ fn oid(x: Oid, ty: Type, settings: &OutputSettings, out: &mut String) {
         Type::RegNamespace => catalog.and_then(|c| c.namespace_name(x)),
         Type::RegProc => catalog.and_then(|c| c.procedure_name(x)),
         Type::RegType => match Type::from_oid(x) {
-            Some(t) => Some(typename::format_type(t, -1)),
-            None => catalog.and_then(|c| c.type_name(x)),
+            Some(t) if t.extension().is_none() => Some(typename::format_type(t, -1)),
+            _ => catalog.and_then(|c| c.type_name(x)),
         },
         _ => return int(i64::from(x), out),
     };
