@@ -5,7 +5,7 @@
 //! before the answer is 23505. An optimistic transaction looks at its snapshot and asks again at commit.
 
 use base::memory::apart;
-use base::{Error, Numeric, Position, RowRef, SqlState, Value};
+use base::{Error, Position, RowRef, SqlState, Value};
 use store::{CHANGING, Expired, SecondaryIndex};
 
 use crate::errors::Wanted;
@@ -387,9 +387,6 @@ impl Txn {
                     .table(&self.namespace_of(handle), &def.name)
                     .column(&c.name));
             }
-            if c.split.is_some() && is_nan(v) {
-                return Err(nan_in_split(&c.name, &def.name));
-            }
         }
         if !handle.checked {
             return Ok(());
@@ -522,15 +519,4 @@ impl Txn {
             .table(&self.namespace_of(handle), handle.name())
             .constraint(&index.name)
     }
-}
-/// Whether the value is no number of units, which a split column cannot hold.
-pub(crate) fn is_nan(v: &Value) -> bool {
-    matches!(v, Value::Numeric(n) if matches!(**n, Numeric::NaN))
-}
-
-/// 0A000: nothing can be added to NaN in shares.
-pub(crate) fn nan_in_split(column: &str, table: &str) -> Error {
-    Error::unsupported(format!(
-        "NaN in split column \"{column}\" of relation \"{table}\""
-    ))
 }

@@ -13,13 +13,12 @@
 
 use base::schema::{Change, Object, TableDef};
 use base::split::Mode;
-use base::{Error, Oid, Position, Result, SqlState, Type};
+use base::{Error, Oid, Position, Result, SqlState};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use store::{CHANGING, NewVersion, SecondaryIndex, Storage, Store, pin};
 
-use crate::dml::{is_nan, nan_in_split};
 use crate::errors::Wanted;
 use crate::handle::{Catalog, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
@@ -319,14 +318,7 @@ impl Txn {
             .filter(|(_, f)| !f.not_valid && !held(f.id))
             .map(|(place, _)| place)
             .collect();
-        let split: Vec<usize> = (0..n.columns.len())
-            .filter(|i| {
-                let c = &n.columns[*i];
-                let numeric = c.split.is_some() && c.ty().ty == Type::Numeric;
-                numeric && o.columns.get(*i).is_none_or(|b| b.split.is_none())
-            })
-            .collect();
-        if not_null.is_empty() && !new_checks && new_keys.is_empty() && split.is_empty() {
+        if not_null.is_empty() && !new_checks && new_keys.is_empty() {
             return Ok(());
         }
         let rules = if new_checks {
@@ -348,9 +340,6 @@ impl Txn {
                     .table(&self.namespace_of(new), &n.name)
                     .column(column)
                     .into());
-            }
-            if let Some(i) = split.iter().find(|i| is_nan(&values[**i])) {
-                return Err(nan_in_split(&n.columns[*i].name, &n.name).into());
             }
             if let Some(r) = &rules {
                 r.check_stored(&values)
