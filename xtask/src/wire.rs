@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 /// An error of the server, or (with an empty `code`) of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +38,18 @@ pub struct Connection {
 impl Connection {
     /// Connects as `user` to the database of the same name.
     pub fn open(port: u16, user: &str) -> Result<Connection, Error> {
+        Connection::open_within(port, user, None)
+    }
+
+    /// The same to a server that may never answer: each wait of the connection ends after this time.
+    pub fn open_within(
+        port: u16,
+        user: &str,
+        limit: Option<Duration>,
+    ) -> Result<Connection, Error> {
         let stream = TcpStream::connect(("127.0.0.1", port)).map_err(lost)?;
         stream.set_nodelay(true).map_err(lost)?;
+        stream.set_read_timeout(limit).map_err(lost)?;
         let mut connection = Connection {
             stream: BufReader::new(stream),
         };

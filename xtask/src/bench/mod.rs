@@ -8,8 +8,8 @@
 //!
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
 //! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`). So are `embedded`, the
-//! library in one process, `builds`, two builds of canon side by side, `split`, a hot row in a split column, and `sites`, clients far from
-//! the primary.
+//! library in one process, `builds`, two builds of canon side by side, `split`, a hot row in a split column, `sites`, clients far from
+//! the primary, and `failover`, how long a cluster that runs itself is without commits when its primary is lost.
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
@@ -17,6 +17,7 @@ mod builds;
 pub mod constant;
 mod delay;
 mod embedded;
+mod failover;
 mod lag;
 mod loads;
 mod memory;
@@ -43,7 +44,7 @@ use std::time::Duration;
 
 const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|programs|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]\n\
-                     cargo xtask bench [replay|reads|lag|embedded|builds|split|sites] --help";
+                     cargo xtask bench [replay|reads|lag|embedded|builds|split|sites|failover] --help";
 
 struct Options {
     what: String,
@@ -91,6 +92,9 @@ pub fn main(args: &[String]) -> Result<()> {
     }
     if args.first().is_some_and(|what| what == "builds") {
         return builds::main(&args[1..]);
+    }
+    if args.first().is_some_and(|what| what == "failover") {
+        return failover::main(&args[1..]);
     }
     if args.first().is_some_and(|what| what == "split") {
         return split::main(&args[1..]);
