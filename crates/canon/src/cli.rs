@@ -40,6 +40,25 @@ enum Command {
         #[command(flatten)]
         options: Promotion,
     },
+    /// Vote in a cluster, without data: with a witness two servers have the three votes that a fail-over needs
+    Witness {
+        #[command(flatten)]
+        options: Box<server::control::witness::WitnessOptions>,
+    },
+    /// Take a member out of its cluster: the server that is asked, or another one, which may be down
+    Leave {
+        /// The server that is asked: HOST:PORT, or a connection string with a superuser; PGPASSWORD has its password
+        #[arg(
+            long,
+            value_name = "SERVER",
+            env = "CANON_LISTEN",
+            default_value = "127.0.0.1:5432"
+        )]
+        server: String,
+        /// The member's name; else the server that is asked
+        #[arg(long, value_name = "NAME")]
+        member: Option<String>,
+    },
     /// Bring an archive up to the end of a data directory, also while a server works there
     Backup {
         #[command(flatten)]
@@ -138,31 +157,39 @@ struct Promotion {
     newer_primary_is_down: bool,
 }
 
-fn promote(o: &Promotion) -> base::Result<()> {
+/// Runs this statement at a server, and prints the one value of its result.
+fn ask(server: &str, name: &str, sql: &str) -> base::Result<()> {
     use protocol::{Conninfo, Link};
-    let server = Conninfo::parse(&o.server).map_err(|why| {
-        let what = format!(
-            "--server {}: {why}",
-            server::config::without_password(&o.server)
-        );
+    let conninfo = Conninfo::parse(server).map_err(|why| {
+        let said = server::config::without_password(server);
+        let what = format!("--server {said}: {why}");
         base::Error::new(base::SqlState::INVALID_PARAMETER_VALUE, what)
     })?;
     let report = service::runtime()?.block_on(async {
-        let parameters = [
-            ("application_name", "canon promote"),
-            ("canon.maintenance", "on"),
-        ];
-        let mut link = Link::connect(&server, &parameters).await?;
-        let sql = match o.unseal {
-            true => "SELECT canon_unseal()".to_owned(),
-            false if o.forget_term => "SELECT canon_unseal(true)".to_owned(),
-            false => format!("SELECT canon_promote({})", o.force),
-        };
-        link.query(&sql).await
+        let parameters = [("application_name", name), ("canon.maintenance", "on")];
+        let mut link = Link::connect(&conninfo, &parameters).await?;
+        link.query(sql).await
     })?;
     let words = report.into_iter().next().and_then(|r| r.into_iter().next());
     println!("{}", words.flatten().unwrap_or_default());
     Ok(())
+}
+
+fn promote(o: &Promotion) -> base::Result<()> {
+    let sql = match o.unseal {
+        true => "SELECT canon_unseal()".to_owned(),
+        false if o.forget_term => "SELECT canon_unseal(true)".to_owned(),
+        false => format!("SELECT canon_promote({})", o.force),
+    };
+    ask(&o.server, "canon promote", &sql)
+}
+
+fn leave(server: &str, member: Option<&str>) -> base::Result<()> {
+    let sql = match member {
+        None => "SELECT canon_leave()".to_owned(),
+        Some(name) => format!("SELECT canon_leave('{}')", name.replace('\'', "''")),
+    };
+    ask(server, "canon leave", &sql)
 }
 
 /// What `canon bench` measures beside the engine.
@@ -237,6 +264,8 @@ pub fn main() -> ExitCode {
         }
         Command::Status { http } => return crate::status::run(&http),
         Command::Promote { options } => promote(&options),
+        Command::Leave { server, member } => leave(&server, member.as_deref()),
+        Command::Witness { options } => server::control::witness::run(&options),
         Command::SetAside { command } => return judged(crate::set_aside::run(&command)),
         Command::Verify { what } => return judged(crate::verify::run(&what)),
         Command::Backup { options } => return judged(crate::backup::back_up(&options)),

@@ -77,8 +77,10 @@ fn cluster(metrics: &str) -> String {
         Some(s) => format!("{s:.1} s"),
         None => "unknown".into(),
     };
-    let term = one("canon_term").unwrap_or_default();
-    let mut out = format!("\n{role}, term {term}\n");
+    let mut out = match one("canon_term") {
+        Some(term) => format!("\n{role}, term {term}\n"),
+        None => format!("\n{role}\n"),
+    };
     if let Some(commits) = one("canon_set_aside_commits").filter(|n| n != "0") {
         let rows = one("canon_set_aside_rows").unwrap_or_default();
         out += &format!(

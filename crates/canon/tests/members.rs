@@ -8,6 +8,12 @@ mod helpers;
 
 #[path = "members/by_hand.rs"]
 mod by_hand;
+#[path = "members/hand_over.rs"]
+mod hand_over;
+#[path = "members/leaving.rs"]
+mod leaving;
+#[path = "members/witness.rs"]
+mod witness;
 
 use common::{Server, connect_to, free_port};
 use helpers::*;

@@ -27,6 +27,9 @@ pub type NodeId = u64;
 /// The most voters there are.
 pub const MOST_VOTERS: usize = 3;
 
+/// How long commits wait for the other one of two copies, in milliseconds.
+const DEGRADE_AFTER: u64 = 2000;
+
 /// What a member is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
@@ -62,7 +65,8 @@ pub struct Policies {
     /// `failover.max_loss`, in positions: a fail-over with `promised` = 0 is allowed, if the most advanced replica stands no further than that behind
     /// the last position that the primary has reported. What it wrote after that report comes on top.
     pub max_loss: Option<u64>,
-    /// `failover.degrade_after`, in milliseconds: how long commits wait for a replica before the cluster goes on without. `None`: as long as it takes.
+    /// `failover.degrade_after`, in milliseconds: how long commits wait for a replica before the cluster goes on without. `None`: see
+    /// [`Catalogue::degrade_after`].
     pub degrade_after: Option<u64>,
     /// A site may be named.
     pub sites_may_lead: bool,
@@ -380,6 +384,15 @@ impl Catalogue {
         let copies = self.members.values().filter(|m| m.has_copy()).count();
         let set = self.policies.synchronous_replicas;
         set.unwrap_or(usize::from(copies >= 2))
+    }
+
+    /// How long commits wait for replicas before the cluster goes on without, in milliseconds; none: as long as it takes. Of two copies the loss of one must
+    /// not stop the other one, unless it is set how many replicas must have a commit.
+    pub fn degrade_after(&self) -> Option<u64> {
+        let copies = self.members.values().filter(|m| m.has_copy()).count();
+        let unset = self.policies.synchronous_replicas.is_none() && copies == 2;
+        let after = self.policies.degrade_after;
+        after.or(unset.then_some(DEGRADE_AFTER))
     }
 
     /// Takes over what is meant, unless the cluster is degraded.

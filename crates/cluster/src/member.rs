@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::catalogue::{Catalogue, Command, NodeId, Phase};
+use crate::catalogue::{Catalogue, Command, NodeId, Phase, Refused};
 use crate::consensus::{Carried, Carry, Consensus, Timing};
 use crate::failover::{Action, Failover, Obstacle};
 use crate::leases::{Holder, Request, Terms};
@@ -70,7 +70,7 @@ pub trait Data: Send + Sync + 'static {
 enum Word {
     /// To the consensus leader: answered with whether it is granted.
     Lease { request: Request, end: u64 },
-    /// To the consensus leader: answered with whether it was appended.
+    /// To the consensus leader: answered with what the catalogue said to it, or nothing.
     Propose(Command),
     /// To the consensus leader: answered with whether a majority has confirmed it now.
     Confirm,
@@ -214,10 +214,17 @@ impl RunningMember {
             deaf: AtomicBool::new(false),
         });
         let acting = inner.clone();
+        let mut catalogue = inner.consensus.catalogue();
         let task = tokio::spawn(async move {
             loop {
+                catalogue.mark_unchanged();
                 acting.act();
-                tokio::time::sleep(TICK).await;
+                // What the members agree on is acted on at once.
+                let changed = tokio::time::timeout(TICK, catalogue.changed()).await;
+                if let Ok(Err(_)) = changed {
+                    // The consensus has ended here. The next look says why.
+                    tokio::time::sleep(TICK).await;
+                }
             }
         });
         Ok(RunningMember { inner, task })
@@ -248,13 +255,15 @@ impl RunningMember {
         left.map(Duration::from_nanos)
     }
 
-    /// Has the consensus leader append a command. False: it is not known whether it was.
-    pub async fn propose(&self, command: Command) -> bool {
-        let Some(to) = self.inner.consensus.leader() else {
-            return false;
-        };
-        let appended: Option<bool> = self.inner.ask(to, Word::Propose(command)).await;
-        appended.unwrap_or(false)
+    /// Has the consensus leader append a command: what the catalogue said to it. None: it is not known whether it was appended.
+    pub async fn propose(&self, command: Command) -> Option<Result<(), Refused>> {
+        let to = self.inner.consensus.leader()?;
+        self.inner.propose(to, command).await
+    }
+
+    /// The copy here acknowledges nothing of terms below this one any more: this member asks for no lease of them.
+    pub fn step_down(&self, term: u64) {
+        self.inner.step_down(term);
     }
 
     /// The members that the consensus leader reaches, this one and the leader included; as of the last second or two.
@@ -340,8 +349,7 @@ impl Inner {
                 serde_json::to_vec(&self.grant(request, end).await.is_some())
             }
             Word::Propose(command) => {
-                let appended = self.consensus.propose(command).await;
-                serde_json::to_vec(&appended.is_ok())
+                serde_json::to_vec(&self.consensus.propose(command).await.ok())
             }
             Word::Confirm => serde_json::to_vec(&self.consensus.confirm().await.is_ok()),
             Word::Promise { term } => {
@@ -563,7 +571,7 @@ impl Inner {
             let this = self.clone();
             tokio::spawn(async move {
                 // Proposed again at the next tick, if it is still due.
-                let _: Option<bool> = this.ask(to, Word::Propose(command)).await;
+                let _ = this.propose(to, command).await;
             });
         }
         if leads != Leads::Yes {
@@ -627,6 +635,15 @@ impl Inner {
         if let (Some(answer), Some((_, failover))) = (answer, self.control.lock().as_mut()) {
             failover.answered(term, node, answer);
         }
+    }
+
+    async fn propose(
+        self: &Arc<Inner>,
+        to: NodeId,
+        command: Command,
+    ) -> Option<Result<(), Refused>> {
+        let said: Option<Option<Result<(), Refused>>> = self.ask(to, Word::Propose(command)).await;
+        said.flatten()
     }
 
     /// Asks another member, or this one.

@@ -27,6 +27,8 @@ pub struct Seen {
     pub waits: bool,
     /// How many replicas hold all that was ever acknowledged, by this leader and by those before it.
     pub hold_all: usize,
+    /// For how many replicas commits wait here now.
+    pub waited: usize,
 }
 
 impl Waiting {
@@ -60,7 +62,8 @@ impl Waiting {
             let enough = seen.hold_all >= catalogue.meant().max(1);
             return enough.then_some(Command::Restore);
         }
-        let by = seen.hold_all.min(catalogue.wanted());
+        // What later commits do not wait for yet is not promised.
+        let by = seen.hold_all.min(seen.waited).min(catalogue.wanted());
         (by > catalogue.promised()).then(|| Command::Covered {
             term: self.term,
             by,
@@ -69,7 +72,7 @@ impl Waiting {
     }
 
     fn is_over(&self, catalogue: &Catalogue, now: u64) -> bool {
-        let after = catalogue.policies().degrade_after.map(|ms| ms * 1_000_000);
+        let after = catalogue.degrade_after().map(|ms| ms * 1_000_000);
         match (self.since, after) {
             (Some(since), Some(after)) => now.saturating_sub(since) >= after,
             _ => false,

@@ -105,13 +105,18 @@ impl Data for Shared {
         let copy = self.lock();
         let end = copy.log.len();
         let Some(l) = &copy.leads else {
-            let (waits, hold_all) = (false, 0);
-            return (Seen { waits, hold_all }, end as u64);
+            let nothing = Seen {
+                waits: false,
+                hold_all: 0,
+                waited: 0,
+            };
+            return (nothing, end as u64);
         };
         let all = l.acknowledged.max(l.start);
         let seen = Seen {
             waits: l.acknowledged < end,
             hold_all: l.acked.values().filter(|len| **len >= all).count(),
+            waited: usize::MAX,
         };
         (seen, end as u64)
     }

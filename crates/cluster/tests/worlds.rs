@@ -530,6 +530,7 @@ impl World {
             let seen = Seen {
                 waits: p.acknowledged < node.log.len(),
                 hold_all,
+                waited: usize::MAX,
             };
             let proposal = p.waiting.tick(&node.catalogue, seen, now);
             let (request, end) = (p.holder.request(now), node.log.len() as u64);

@@ -4,7 +4,7 @@ use base::schema::SequenceDef;
 use base::{Committing, Error, Held, Position, Result, SqlState, Work};
 use env::turns::{afterwards, alone};
 use node::{Node, Role};
-use sql::engine::{Engine, GoOn, Opening, Outcome, Published};
+use sql::engine::{Engine, GoOn, MembershipChange, Opening, Outcome, Published};
 use sql::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::Standing;
 use std::future::{Future, poll_fn};
@@ -43,6 +43,8 @@ pub trait Surroundings: Send + Sync {
     fn waits_for(&self) -> String;
     /// See `Engine::unseal`.
     fn unseal(&self, forget: bool, go_on: GoOn<'_>) -> Result<String>;
+    /// See `Engine::change_membership`.
+    fn change_membership(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String>;
     /// See `Engine::newer_term_hinted`.
     fn newer_term_hinted(&self);
     /// See `Engine::promote`.
@@ -57,6 +59,12 @@ pub trait Surroundings: Send + Sync {
     fn arrival(&self) -> u64;
     /// Whether a primary may acknowledge and serve strong reads: in a cluster that runs itself, while it holds its lease.
     fn may_serve(&self) -> bool;
+}
+
+/// 55000: the server takes part in no cluster that runs itself.
+pub fn no_member() -> Error {
+    let what = "this server is no member of a cluster that runs itself";
+    Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
 }
 
 /// How long a statement waits for a lease that is over: one that is to be had is back by then.
@@ -376,6 +384,11 @@ impl Engine for NodeEngine {
         let s = self.surroundings.as_ref();
         let s = s.ok_or_else(|| Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, alone))?;
         s.unseal(forget, go_on)
+    }
+
+    fn change_membership(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String> {
+        let s = self.surroundings.as_ref().ok_or_else(no_member)?;
+        s.change_membership(change, go_on)
     }
 
     fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {

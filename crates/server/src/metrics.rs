@@ -1,7 +1,7 @@
 //! `/metrics`: everything that is counted or waits on purpose, in Prometheus' text format.
 
 use crate::gate::Gate;
-use crate::replication::members::{MemberSeen, Together};
+use crate::replication::members::{MemberSeen, Members, Together};
 use crate::replication::{Fresh, Place, ReplicaLag, Site};
 use embedded::engine::{NodeEngine, Surroundings};
 use service::http::Probe;
@@ -33,6 +33,8 @@ impl Phase {
 pub struct Metrics {
     pub phase: Phase,
     pub source: std::sync::OnceLock<(Arc<Place>, Arc<Gate<NodeEngine>>)>,
+    /// Of a witness, which has no data.
+    pub witness: std::sync::OnceLock<Arc<dyn Members>>,
     started: Instant,
 }
 
@@ -41,6 +43,7 @@ impl Default for Metrics {
         Metrics {
             phase: Phase::default(),
             source: Default::default(),
+            witness: Default::default(),
             started: Instant::now(),
         }
     }
@@ -81,6 +84,11 @@ impl Probe for Metrics {
             self.started.elapsed().as_secs(),
         );
         let Some((place, gate)) = self.source.get() else {
+            if let Some(together) = self.witness.get().and_then(|w| w.together()) {
+                p.head("canon_role", "gauge", "What this node is.");
+                _ = writeln!(p.0, "canon_role{{role=\"witness\"}} 1");
+                members(&mut p, &together);
+            }
             return p.0;
         };
         sessions(&mut p, gate);

@@ -151,6 +151,11 @@ pub fn run(config: Config) -> Result<()> {
                     server.stop_at_once().await;
                     return Err(e);
                 }
+                () = left(seat.as_ref()) => {
+                    info!("this server has left its cluster; stopping");
+                    server.stop().await;
+                    return Ok(());
+                }
                 () = moved(seat.as_ref()) => {
                     if let Some(seat) = &seat {
                         seat.hears(false);
@@ -174,6 +179,14 @@ async fn let_go(config: &Config) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Ready when this server is of its cluster no more.
+async fn left(seat: Option<&Arc<Seat>>) {
+    match seat {
+        Some(seat) => seat.left().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -277,10 +290,7 @@ impl Server {
             fresh: read_freshly(config, &node, &env, &mut front.tasks),
             site: be_site(config, &node, &mut front.tasks),
         });
-        match seat {
-            Some(seat) => seat.attach(&place),
-            None => Outsider::attach(&place),
-        }
+        seat.map_or_else(|| Outsider::attach(&place), |seat| seat.attach(&place));
         let gate = gate_over(&place, config, env)?;
         let listeners = front.listeners().await;
         tokio::spawn(gate.clone().keep_time());
@@ -677,7 +687,8 @@ async fn stop_node(node: Arc<Node>) -> u64 {
     given_up
 }
 
-async fn bind(address: &SocketAddr) -> Result<TcpListener> {
+/// Listens there.
+pub(crate) async fn bind(address: &SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address)
         .await
         .map_err(|e| system(format!("could not listen on {address}: {e}")))
@@ -758,7 +769,7 @@ async fn open(config: &Config, region: Option<Arc<Region>>) -> Result<Node> {
 }
 
 /// An address that others can reach, and no TLS: refused, unless it was asked for in so many words.
-fn refuse_plain_network(config: &Config) -> Result<()> {
+pub(crate) fn refuse_plain_network(config: &Config) -> Result<()> {
     let e = &config.entrance;
     if !config.on_network() || e.allow_plain_network || e.tls.is_some() {
         return Ok(());
@@ -788,7 +799,7 @@ fn renew_certificates(config: &Config, tasks: &mut Tasks) {
 }
 
 /// What came of a look at the certificates' files.
-fn say_certificates(read: Result<()>) {
+pub(crate) fn say_certificates(read: Result<()>) {
     match read {
         Ok(()) => info!("certificates are read again; new connections get them"),
         Err(e) => warn!(

@@ -29,6 +29,13 @@ pub enum Outcome {
     Unknown,
 }
 
+/// A change of the members of a cluster that runs itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembershipChange {
+    /// The member of this name leaves; none: this node.
+    Leave(Option<String>),
+}
+
 /// Asked every few milliseconds by what waits on its thread: an error (the statement was cancelled) ends the wait.
 pub type GoOn<'a> = &'a dyn Fn() -> Result<()>;
 
@@ -185,6 +192,14 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Every advisory lock that is held or waited for.
     fn advisory_locks(&self) -> Vec<txn::AdvisoryHeld>;
+
+    /// The members of the cluster become others. What happened, in words.
+    fn change_membership(&self, _change: MembershipChange, _go_on: GoOn<'_>) -> Result<String> {
+        Err(Error::new(
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "this server is no member of a cluster that runs itself",
+        ))
+    }
 
     /// Makes this node the primary (`pg_promote`), on this thread: the old primary hands over, or (`force`) is not asked. What
     /// happened, in words; `None`: it did not within `wait`, and still may.

@@ -146,6 +146,11 @@ impl Server {
 
     /// The same with more arguments.
     pub fn launch_with(&mut self, arguments: &[&str]) {
+        self.launch_as("start", arguments);
+    }
+
+    /// The same as another command that runs on a directory.
+    pub fn launch_as(&mut self, command: &str, arguments: &[&str]) {
         let (host, port) = (self.host.clone(), self.port);
         let process = self.process.as_mut().expect("only a canon can be launched");
         let log = std::fs::OpenOptions::new()
@@ -159,7 +164,7 @@ impl Server {
             false => log.try_clone(),
         };
         process.child = Command::new(env!("CARGO_BIN_EXE_canon"))
-            .arg("start")
+            .arg(command)
             .arg("--data")
             .arg(process.dir.path().join("data"))
             .arg("--listen")

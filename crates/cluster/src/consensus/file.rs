@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::types::Entry;
 use crate::catalogue::{Catalogue, NodeId};
 
-const NAME: &str = "consensus.log";
+pub const NAME: &str = "consensus.log";
 const NEW: &str = "consensus.new";
 const MAGIC: &[u8; 8] = b"CANONRF1";
 /// Length and checksum.

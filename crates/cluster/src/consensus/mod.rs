@@ -31,6 +31,9 @@ use tokio::sync::watch;
 use crate::catalogue::{Catalogue, Command, Member, NodeId, Refused};
 use types::Types;
 
+/// The name of its log in the directory.
+pub const LOG: &str = file::NAME;
+
 /// The answer of another member, or that there was none.
 pub type Carried<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send + 'a>>;
 

@@ -10,6 +10,7 @@ use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Obstacle, Phase, Polic
 use base::{Error, Result, SqlState};
 use futures::future::BoxFuture;
 use node::Role;
+use sql::engine::{GoOn, MembershipChange};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -110,6 +111,14 @@ impl Members for Seat {
         }
     }
 
+    fn take_over(&self, wait: Duration, go_on: GoOn<'_>) -> Option<Result<Option<String>>> {
+        self.become_primary(wait, go_on)
+    }
+
+    fn change(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String> {
+        self.change_membership(change, go_on)
+    }
+
     #[inline]
     fn may_serve(&self) -> bool {
         match self.guarded.load(Ordering::Relaxed) {
@@ -136,6 +145,14 @@ impl Seat {
                 Question::Primary { you } => {
                     let at = self.primary(&you)?;
                     serde_json::to_vec(&at).map_err(system)
+                }
+                Question::IsMember { node } => {
+                    let is = self.is_member(node).await?;
+                    serde_json::to_vec(&is).map_err(system)
+                }
+                Question::HandOver { to } => {
+                    self.hand_over(to).await?;
+                    Ok(Vec::new())
                 }
                 Question::Join(joining) => {
                     let joined = self.let_join(joining).await?;
@@ -172,14 +189,8 @@ impl Seat {
         }
         let member = self.member.get().ok_or_else(|| system("it is founded"))?;
         let consensus = member.consensus();
-        match consensus.leader() {
-            Some(leader) if Some(leader) == self.me() => {}
-            Some(leader) => {
-                let catalogue = self.catalogue().unwrap_or_default();
-                let at = catalogue.members().get(&leader);
-                return Ok(at.map_or(Joined::Later, |m| Joined::Elsewhere(m.address.clone())));
-            }
-            None => return Ok(Joined::Later),
+        if let Some(other) = self.elsewhere() {
+            return Ok(other);
         }
         let (node, member) = (joining.node, joining.member);
         let name = member.name.clone();
@@ -215,6 +226,7 @@ impl Seat {
             let identity = Identity {
                 node: self.draw(),
                 joined: None,
+                witness: false,
             };
             self.become_member(identity).await?;
         }
@@ -252,7 +264,7 @@ impl Seat {
         Ok(Member {
             name: self.config.node_name.clone(),
             address,
-            kind: Kind::Server,
+            kind: self.kind,
         })
     }
 }

@@ -4,7 +4,7 @@ use super::Seat;
 use crate::replication::Place;
 use ::cluster::member::{Data, Leads};
 use ::cluster::waiting::Seen;
-use ::cluster::{Answer, Command, End, NodeId, Phase};
+use ::cluster::{Answer, Command, End, Kind, NodeId, Phase};
 use base::{Error, Position};
 use node::Role;
 use std::io;
@@ -48,7 +48,7 @@ fn begun(terms: &[(u64, Position)], end: Position) -> u64 {
 }
 
 /// This node makes way for a term that the members agree on; durable when it returns.
-fn make_way(place: &Place, term: u64) -> io::Result<()> {
+pub(super) fn make_way(place: &Place, term: u64) -> io::Result<()> {
     place.node.dir().hear(term).map_err(io::Error::other)?;
     match place.node.following() {
         Some(following) => {
@@ -146,6 +146,8 @@ impl Data for Seat {
             Role::Primary if node.term() == term => Leads::Yes,
             // It is about to stop for good.
             Role::Sealed if place.senders.has_lost().is_some() => Leads::Unknown,
+            // It hands over, or promises a later term: what becomes of this one is said then.
+            Role::Sealed if self.changing.is_locked() => Leads::Unknown,
             Role::Sealed => Leads::No,
             // Promoted by hand, which the members are told; or about to start as another one's replica.
             Role::Primary | Role::Replica => Leads::Unknown,
@@ -153,6 +155,9 @@ impl Data for Seat {
     }
 
     fn follow(&self, leader: NodeId, term: u64) -> io::Result<()> {
+        if self.kind == Kind::Witness {
+            return Ok(());
+        }
         let place = self.place().ok_or_else(away)?;
         let _one = self.changing.lock();
         let node = &place.node;
@@ -182,6 +187,7 @@ impl Data for Seat {
         let nothing = Seen {
             waits: false,
             hold_all: 0,
+            waited: 0,
         };
         let Some(place) = self.place() else {
             return (nothing, 0);
@@ -201,9 +207,14 @@ impl Data for Seat {
         // term's start, which may come long before it is shown here.
         let start = node.terms().last().map_or(Position::ZERO, |t| t.1);
         let all = marks.published.get().max(start);
-        let hold_all = shipping.holding(all).min(shipping.replicas());
-        let waits = shipping.replicas() > 0 && before == decided && decided < marks.flushed.get();
-        (Seen { waits, hold_all }, end)
+        let (hold_all, waited) = (shipping.holding(all), shipping.replicas());
+        let waits = waited > 0 && before == decided && decided < marks.flushed.get();
+        let seen = Seen {
+            waits,
+            hold_all,
+            waited,
+        };
+        (seen, end)
     }
 }
 
@@ -247,7 +258,7 @@ impl Seat {
         let Some(seat) = self.shared() else { return };
         self.runtime.spawn(async move {
             if let Some(member) = seat.member.get() {
-                member.propose(Command::Took { node, term }).await;
+                _ = member.propose(Command::Took { node, term }).await;
             }
             telling.store(false, Ordering::SeqCst);
         });

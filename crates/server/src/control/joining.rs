@@ -8,7 +8,7 @@ use super::words::{Identity, Joined, Joining, Question, system};
 use crate::config::Config;
 use crate::replication::members::Members;
 use crate::replication::{Place, Primary, bootstrap};
-use ::cluster::Phase;
+use ::cluster::{Kind, Phase};
 use base::{Error, Result, SqlState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,7 @@ pub(super) async fn primary_at(seat: &Arc<Seat>, address: &str) -> Result<Option
     let question = Question::Primary {
         you: address.to_owned(),
     };
-    let node = seat.node_at(address)?;
-    let answer = seat.roads.ask(&node, &question.to_bytes()?).await?;
-    serde_json::from_slice(&answer).map_err(system)
+    seat.question(address, &question).await
 }
 
 impl Seat {
@@ -102,6 +100,14 @@ impl Seat {
     }
 }
 
+/// Whether this node was a member, and is none as far as is known here.
+fn is_gone(seat: &Seat) -> bool {
+    let founded = seat.catalogue().filter(|c| c.phase().is_some());
+    let is_member =
+        |c: ::cluster::Catalogue| seat.me().is_some_and(|me| c.members().contains_key(&me));
+    seat.was_joined() && founded.is_some_and(|c| !is_member(c))
+}
+
 /// Joins, and tries until it has.
 pub(super) async fn join(seat: &Arc<Seat>) {
     let mut said = String::new();
@@ -111,11 +117,17 @@ pub(super) async fn join(seat: &Arc<Seat>) {
             let me = seat.me().and_then(|id| c.members().get(&id));
             me.is_some_and(|m| own.is_none_or(|own| own == m.address))
         });
-        if founded {
+        // One that was taken out asks no more: it is about to hear so.
+        if founded || is_gone(seat) {
             return;
         }
         match try_join(seat).await {
-            Ok(None) => return info!("this server is a member of the cluster"),
+            Ok(None) => {
+                if let Err(e) = seat.has_joined() {
+                    warn!("{}", e.fields().message);
+                }
+                return info!("this node is a member of the cluster");
+            }
             Ok(Some(why)) => return seat.is_refused(&why),
             Err(e) => {
                 let why = e.fields().message.to_string();
@@ -137,7 +149,7 @@ impl Seat {
         let is_member = self
             .me()
             .is_some_and(|me| known.members().contains_key(&me));
-        let forgotten = match is_member {
+        let forgotten = match is_member || self.was_joined() {
             true => Ok(()),
             false => tokio::task::block_in_place(|| self.forget()),
         };
@@ -152,38 +164,42 @@ impl Seat {
 
 /// None: it has joined. Some: it never will, and why.
 async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
-    let place = seat.place().ok_or_else(|| system("the server starts"))?;
-    let follows = place.follow.as_ref().is_some_and(|f| f.is_connected());
-    drop(place);
-    if !follows && !seat.leads_by_catalogue() {
-        return Err(system("the primary is not followed yet"));
+    if seat.kind != Kind::Witness {
+        let place = seat.place().ok_or_else(|| system("the server starts"))?;
+        let follows = place.follow.as_ref().is_some_and(|f| f.is_connected());
+        if !follows && !seat.leads_by_catalogue() {
+            return Err(system("the primary is not followed yet"));
+        }
     }
     let member = seat.as_member()?;
-    let join = seat.config.join.clone();
-    let join = seat.identity.get().and_then(|i| i.joined.clone()).or(join);
-    let mut at = join.ok_or_else(|| system("it is not said where"))?;
+    let mut at = seat.doors();
+    let first = at.last().cloned();
+    let first = first.ok_or_else(|| system("it is not said where"))?;
     if seat.identity.get().is_none() {
         let identity = Identity {
             node: seat.draw(),
-            joined: Some(at.clone()),
+            joined: Some(first),
+            witness: seat.kind == Kind::Witness,
         };
         seat.become_member(identity).await?;
     }
     let node = seat.me().ok_or_else(|| system("it has no number"))?;
-    for _ in 0..4 {
+    let mut why = system("the members name each other as the leader");
+    // Each node may name another one.
+    for _ in 0..8 {
+        let Some(address) = at.pop() else { break };
         let question = Question::Join(Joining {
-            you: at.clone(),
+            you: address.clone(),
             node,
             member: member.clone(),
         });
-        let to = seat.node_at(&at)?;
-        let answer = seat.roads.ask(&to, &question.to_bytes()?).await?;
-        match serde_json::from_slice(&answer).map_err(system)? {
-            Joined::Yes => return Ok(None),
-            Joined::Elsewhere(there) => at = there,
-            Joined::Later => return Err(system("the members are about to agree on a leader")),
-            Joined::Never(why) => return Ok(Some(why)),
+        match seat.question(&address, &question).await {
+            Ok(Joined::Yes) => return Ok(None),
+            Ok(Joined::Elsewhere(there)) => at.push(there),
+            Ok(Joined::Later) => why = system("the members are about to agree on a leader"),
+            Ok(Joined::Never(why)) => return Ok(Some(why)),
+            Err(e) => why = e,
         }
     }
-    Err(system("the members name each other as the leader"))
+    Err(why)
 }

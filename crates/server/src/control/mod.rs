@@ -7,6 +7,9 @@
 //! answers.rs      questions of other nodes: which node leads, may this one join; and the messages of members
 //! words.rs        what they speak of
 //! roads.rs        connections to other nodes, for questions
+//! hand_over.rs    a planned change of the primary
+//! leaving.rs      a member that leaves
+//! witness.rs      `canon witness`: a member without data
 //! outsider.rs     a server that follows by hand, and is no member
 //! joining.rs      a server that joins: finds the primary, follows it, and then asks to be a member
 //! ```
@@ -19,10 +22,13 @@
 
 mod answers;
 mod data;
+mod hand_over;
 mod joining;
+mod leaving;
 mod outsider;
 mod roads;
 mod seat;
+pub mod witness;
 mod words;
 
 pub use outsider::Outsider;

@@ -10,7 +10,9 @@ use super::words::{Question, system};
 use crate::replication::members::{Members, Together};
 use crate::replication::{Place, Primary};
 use base::{Error, Result, SqlState};
+use embedded::engine::no_member;
 use futures::future::BoxFuture;
+use sql::engine::{GoOn, MembershipChange};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -66,6 +68,14 @@ impl Members for Outsider {
         Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
             .detail("The members agree among themselves which node is the primary.")
             .hint("Start it with --join in place of --replica-of to make it a member."))
+    }
+
+    fn take_over(&self, _wait: Duration, _go_on: GoOn<'_>) -> Option<Result<Option<String>>> {
+        None
+    }
+
+    fn change(&self, _change: MembershipChange, _go_on: GoOn<'_>) -> Result<String> {
+        Err(no_member())
     }
 
     fn together(&self) -> Option<Together> {

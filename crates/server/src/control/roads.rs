@@ -11,8 +11,10 @@ use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
 use protocol::Line;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long another node may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,13 +23,25 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 type Connection = CopyBoth<Line<TcpStream>>;
 
+/// Most questions of a member that wait for one node.
+const MOST: usize = 32;
+
 /// Connections to other nodes, by address.
 #[derive(Default)]
 pub struct Roads {
     idle: Mutex<HashMap<(String, u16), Vec<Connection>>>,
+    ways: Mutex<HashMap<(String, u16), Arc<Semaphore>>>,
 }
 
 impl Roads {
+    /// A place for one more question to this node; none: too many wait for it already.
+    pub fn way(&self, to: &(String, u16)) -> Option<OwnedSemaphorePermit> {
+        let mut ways = self.ways.lock();
+        let places = || Arc::new(Semaphore::new(MOST));
+        let place = ways.entry(to.clone()).or_insert_with(places).clone();
+        place.try_acquire_owned().ok()
+    }
+
     /// Asks the node at this address, which must prove that it is of the cluster. 08006 when no answer comes.
     pub async fn ask(&self, primary: &Primary, question: &[u8]) -> Result<Vec<u8>> {
         let address = primary.address();

@@ -1,14 +1,15 @@
 //! What lives as long as the process: the running member, and the server that it has now.
 
 use super::roads::Roads;
-use super::words::{Identity, Question, Watched, system};
+use super::words::{Identity, Joined, Question, Watched, system};
 use crate::config::Config;
 use crate::replication::{Membership, Place, Primary, Target};
-use ::cluster::consensus::Carried;
-use ::cluster::{Carry, Catalogue, NodeId, Phase, RunningMember, Terms, Timing};
+use ::cluster::consensus::{Carried, LOG};
+use ::cluster::{Carry, Catalogue, Kind, NodeId, Phase, RunningMember, Terms, Timing};
 use base::{Error, Result, SqlState};
 use env::Env;
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,10 @@ use tracing::{info, warn};
 const DIR: &str = "control";
 /// The file that makes a node a member.
 const MEMBER: &str = "MEMBER";
+/// There when the members have taken this node in.
+const JOINED: &str = "JOINED";
+/// There when the node is a member no more.
+pub(super) const LEFT: &str = "LEFT";
 /// There while the data here may lack what this node has acknowledged before: a copy was taken anew.
 const INCOMPLETE: &str = "INCOMPLETE";
 
@@ -30,6 +35,9 @@ pub struct Seat {
     pub(super) env: Env,
     pub(super) dir: PathBuf,
     pub(super) config: Config,
+    pub(super) kind: Kind,
+    /// Of a witness: what proves that it is of the cluster.
+    pub(super) membership: OnceLock<Arc<Membership>>,
     pub(super) runtime: Handle,
     pub(super) roads: Roads,
     pub(super) member: OnceLock<RunningMember>,
@@ -44,6 +52,8 @@ pub struct Seat {
     pub(super) founding: tokio::sync::Mutex<()>,
     /// The server is to start again, as what [`Seat::arrange`] says then.
     pub(super) moved: watch::Sender<bool>,
+    /// The node is no member any more.
+    pub(super) left: watch::Sender<bool>,
     /// The server is to end, for this reason.
     pub(super) ended: watch::Sender<Option<Error>>,
     /// The term for which a lease is needed; 0: none is.
@@ -63,8 +73,45 @@ fn read_identity(dir: &Path) -> Result<Option<Identity>> {
     }
 }
 
+/// Whether the node of this directory may take part. One that has left its cluster may not, unless it is to join again, under another number.
+fn may_open(dir: &Path, again: bool) -> Result<()> {
+    if !dir.join(LEFT).exists() {
+        return Ok(());
+    }
+    if !again {
+        let what = "this node has left its cluster, or was taken out of it";
+        return Err(
+            Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what).hint(format!(
+                "Start it with --join to join again, or remove {} to start it alone.",
+                dir.display()
+            )),
+        );
+    }
+    let removed = match std::fs::remove_file(dir.join(MEMBER)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        // What tells that it has left goes last.
+        _ => std::fs::remove_dir_all(dir),
+    };
+    removed.map_err(system)
+}
+
+/// A member whose log is gone has forgotten its votes, and would give them again.
+fn has_its_log(dir: &Path) -> Result<()> {
+    let log = dir.join(LOG);
+    if !dir.join(JOINED).exists() || log.exists() {
+        return Ok(());
+    }
+    let what = format!(
+        "the consensus log of this member is gone: {}",
+        log.display()
+    );
+    Err(Error::new(SqlState::DATA_CORRUPTED, what).hint(
+        "Take the member out (canon leave --member NAME, at another one), remove the directory and start the server with --join.",
+    ))
+}
+
 /// Writes a file whole, durably.
-fn keep(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn keep(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     if !dir.exists() {
         std::fs::create_dir_all(dir)?;
         // The new directory's name stands in the one above.
@@ -84,12 +131,33 @@ impl Seat {
     /// Of the server that this configures. Call inside of the runtime that it is to live in. None: it follows a primary that was named by hand.
     pub async fn open(config: &Config) -> Result<Option<Arc<Seat>>> {
         let dir = config.data.join(DIR);
-        let identity = tokio::task::block_in_place(|| read_identity(&dir))?;
         if config.replica_of.is_some() {
-            let Some(_) = identity else { return Ok(None) };
+            let member = tokio::task::block_in_place(|| read_identity(&dir))?;
+            let Some(_) = member else { return Ok(None) };
             let what = "this data directory belongs to a member of a cluster, which agrees with the others whom it follows";
             return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
                 .hint("Start it without --replica-of."));
+        }
+        Seat::open_as(config, Kind::Server).await.map(Some)
+    }
+
+    /// The same of a server that follows nothing by hand, or of a witness.
+    pub(super) async fn open_as(config: &Config, kind: Kind) -> Result<Arc<Seat>> {
+        let dir = config.data.join(DIR);
+        let identity = tokio::task::block_in_place(|| {
+            may_open(&dir, config.join.is_some())?;
+            let identity = read_identity(&dir)?;
+            has_its_log(&dir)?;
+            Ok::<_, Error>(identity)
+        })?;
+        if let Some(identity) = &identity
+            && identity.witness != (kind == Kind::Witness)
+        {
+            let what = match identity.witness {
+                true => "this directory is a witness's: start it with canon witness",
+                false => "this data directory is a server's: a witness needs one of its own",
+            };
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what));
         }
         let incomplete = dir.join(INCOMPLETE).exists();
         let seat = Arc::new_cyclic(|own| Seat {
@@ -97,6 +165,8 @@ impl Seat {
             env: Env::os(),
             dir,
             config: config.clone(),
+            kind,
+            membership: OnceLock::new(),
             runtime: Handle::current(),
             roads: Roads::default(),
             member: OnceLock::new(),
@@ -106,6 +176,7 @@ impl Seat {
             changing: Mutex::default(),
             founding: tokio::sync::Mutex::default(),
             moved: watch::channel(false).0,
+            left: watch::channel(false).0,
             ended: watch::channel(None).0,
             guarded: AtomicU64::new(0),
             incomplete: AtomicBool::new(incomplete),
@@ -114,7 +185,7 @@ impl Seat {
         if let Some(identity) = identity {
             seat.run(identity).await?;
         }
-        Ok(Some(seat))
+        Ok(seat)
     }
 
     /// Makes this node a member with this number, durably.
@@ -136,11 +207,13 @@ impl Seat {
             Terms::default(),
         );
         let member = member.await.map_err(system)?;
-        member.set_deaf(self.place().is_none());
+        // A witness has no server that could start again.
+        member.set_deaf(self.kind != Kind::Witness && self.place().is_none());
         let first = self.member.set(member).is_ok() && self.identity.set(identity).is_ok();
         if !first {
             return Err(system("this node is a member already"));
         }
+        self.runtime.spawn(self.clone().watch_membership());
         let seat = self.clone();
         self.runtime.spawn(async move {
             let member = seat.member.get().expect("set above");
@@ -210,9 +283,10 @@ impl Seat {
     pub(super) fn node_at(&self, address: &str) -> Result<Primary> {
         let primary = Primary::parse(address)
             .map_err(|why| Error::new(SqlState::INVALID_PARAMETER_VALUE, why))?;
-        let membership = match self.place() {
-            Some(place) => place.senders.membership.clone(),
-            None => Arc::new(Membership::of(
+        let membership = match (self.place(), self.membership.get()) {
+            (Some(place), _) => place.senders.membership.clone(),
+            (None, Some(membership)) => membership.clone(),
+            (None, None) => Arc::new(Membership::of(
                 &self.named(Some(primary.clone())),
                 &self.env,
             )?),
@@ -265,10 +339,68 @@ impl Seat {
         self.moved.send_replace(true);
     }
 
+    /// The members have taken this node in.
+    pub(super) fn has_joined(&self) -> Result<()> {
+        match self.was_joined() {
+            true => Ok(()),
+            false => tokio::task::block_in_place(|| keep(&self.dir, JOINED, b"")).map_err(system),
+        }
+    }
+
+    /// Whether they ever did.
+    pub(super) fn was_joined(&self) -> bool {
+        self.dir.join(JOINED).exists()
+    }
+
+    /// Where nodes of this node's cluster may be, or of the one that it is to join; the best guess last.
+    pub(super) fn doors(&self) -> Vec<String> {
+        let known = self.member.get().map(|m| m.consensus().expected().clone());
+        let mut doors = Vec::new();
+        for catalogue in self.catalogue().into_iter().chain(known) {
+            let others = catalogue.members().iter();
+            let others = others.filter(|(id, _)| Some(**id) != self.me());
+            doors.extend(others.map(|(_, m)| m.address.clone()));
+        }
+        doors.dedup();
+        doors.extend(self.asked_to_join());
+        doors
+    }
+
+    /// Where the consensus leader is, or that none is known; nothing: it is this node.
+    pub(super) fn elsewhere(&self) -> Option<Joined> {
+        let leader = self.member.get()?.consensus().leader();
+        if leader.is_some() && leader == self.me() {
+            return None;
+        }
+        let catalogue = self.catalogue().unwrap_or_default();
+        let at = leader.and_then(|l| catalogue.members().get(&l));
+        Some(at.map_or(Joined::Later, |m| Joined::Elsewhere(m.address.clone())))
+    }
+
+    /// The answer of the node at this address.
+    pub(super) async fn question<T: DeserializeOwned>(
+        &self,
+        address: &str,
+        question: &Question,
+    ) -> Result<T> {
+        let node = self.node_at(address)?;
+        let answer = self.roads.ask(&node, &question.to_bytes()?).await?;
+        serde_json::from_slice(&answer).map_err(system)
+    }
+
     /// This node is no member, and was none: it has no number any more.
     pub(super) fn forget(&self) -> io::Result<()> {
         std::fs::remove_file(self.dir.join(MEMBER))?;
         std::fs::remove_dir_all(&self.dir)
+    }
+
+    /// Ends the member.
+    pub(super) async fn stop(&self) {
+        if let Some(member) = self.member.get()
+            && let Err(e) = member.stop().await
+        {
+            warn!("the control plane did not stop: {e}");
+        }
     }
 
     /// The server is to end. The first reason counts.
@@ -320,7 +452,15 @@ impl Carry for Ways {
             let address = member.map(|m| m.address.clone()).ok_or_else(unknown)?;
             let node = self.0.node_at(&address).map_err(io::Error::other)?;
             let question = Question::of_member(message);
-            let answer = self.0.roads.ask(&node, &question).await;
+            let (seat, to) = (self.0.clone(), node.address());
+            // The consensus gives a message up soon, on a busy machine before its connection is made. The task goes on, so that the next message finds
+            // a connection.
+            let way = seat.roads.way(&to).ok_or(io::ErrorKind::WouldBlock)?;
+            let asked = self.0.runtime.spawn(async move {
+                let _way = way;
+                seat.roads.ask(&node, &question).await
+            });
+            let answer = asked.await.map_err(io::Error::other)?;
             answer.map_err(io::Error::other)
         })
     }

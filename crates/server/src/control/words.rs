@@ -16,6 +16,9 @@ pub struct Identity {
     pub node: NodeId,
     /// Where it joined; none: it founded the cluster.
     pub joined: Option<String>,
+    /// It has no data.
+    #[serde(default)]
+    pub witness: bool,
 }
 
 /// What is asked.
@@ -25,6 +28,10 @@ pub enum Question {
     RunsItself,
     /// Which node leads the data. `you`: how the node was reached that is asked.
     Primary { you: String },
+    /// Whether the node of this number is a member.
+    IsMember { node: NodeId },
+    /// To the primary: this member is to be the next one. Answered when the members have been told.
+    HandOver { to: NodeId },
     /// A node wants to be a member.
     Join(Joining),
 }
@@ -36,7 +43,7 @@ pub struct Joining {
     pub member: Member,
 }
 
-/// The answer to a wish to join.
+/// The answer to a wish to join, and to the question whether a node is a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Joined {
     Yes,

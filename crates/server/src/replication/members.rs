@@ -11,6 +11,7 @@ use super::copy_both::CopyBoth;
 use crate::gate::wire::{Stream, Wire};
 use base::{Error, Result, SqlState};
 use futures::future::BoxFuture;
+use sql::engine::{GoOn, MembershipChange};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,12 @@ pub trait Members: Send + Sync {
 
     /// An error where the members agree on their primary themselves. Waits for them, on a thread that may wait.
     fn may_promote(&self) -> Result<()>;
+
+    /// A planned promotion of this replica: its report, or none within the time. `None`: the members do not decide that.
+    fn take_over(&self, wait: Duration, go_on: GoOn<'_>) -> Option<Result<Option<String>>>;
+
+    /// The members become others. What happened, in words.
+    fn change(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String>;
 
     /// The cluster as this node sees it; none: it is a member of none.
     fn together(&self) -> Option<Together>;

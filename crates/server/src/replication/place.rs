@@ -5,9 +5,9 @@
 use super::fresh::handed_over;
 use super::{Follow, Fresh, Senders, Site};
 use base::{Error, Position, Result, SqlState};
-use embedded::engine::Surroundings;
+use embedded::engine::{Surroundings, no_member};
 use node::{Node, Role};
-use sql::engine::GoOn;
+use sql::engine::{GoOn, MembershipChange};
 use sql::reading::{Consistency, Kept, ReadPoint, ReadPolicy, ReadWant, Reads, Touch, Waiting};
 use sql::standing::{Receiver, Sender, Standing, lsn};
 use std::sync::Arc;
@@ -219,6 +219,11 @@ impl Surroundings for Place {
         self.senders.lead_again(forget, go_on)
     }
 
+    fn change_membership(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String> {
+        let control = self.senders.control.get();
+        control.ok_or_else(no_member)?.change(change, go_on)
+    }
+
     fn newer_term_hinted(&self) {
         self.senders.herald.hint();
     }
@@ -229,6 +234,10 @@ impl Surroundings for Place {
             .as_ref()
             .filter(|_| self.node.following().is_some());
         let follow = follow.ok_or_else(not_a_replica)?;
+        let control = self.senders.control.get().filter(|_| !force);
+        if let Some(done) = control.and_then(|m| m.take_over(wait, go_on)) {
+            return done;
+        }
         self.senders.may_promote()?;
         follow.promote(force, wait, go_on)
     }

@@ -4,6 +4,7 @@
 //! looks something up in the catalog (`pg_get_indexdef`, `has_table_privilege` …) reaches it by name through
 //! [`SessionContext::catalog_function`]; their signatures stand in [`super::catalog`].
 
+use crate::engine::MembershipChange;
 use crate::standing::Standing;
 use crate::types::OutputSettings;
 use base::{Error, Oid, Result, SqlState, Type, Value};
@@ -101,6 +102,10 @@ pub trait SessionContext {
     }
     /// The server has handed over and leads again: what happened, in words.
     fn unseal(&self, _forget: bool) -> Result<String> {
+        Err(no_session())
+    }
+    /// The members of the cluster become others: what happened, in words.
+    fn change_membership(&self, _change: MembershipChange) -> Result<String> {
         Err(no_session())
     }
     /// Makes the server the primary: what happened, in words; `None`: not in time.

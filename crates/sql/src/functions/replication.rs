@@ -5,6 +5,7 @@
 use super::EvalContext;
 use super::effect::{AT_PRIMARY, OF_THE_NODE};
 use super::registry::{Registry, names::*};
+use crate::engine::MembershipChange;
 use crate::standing::{lsn, parse_lsn};
 use base::{Error, Numeric, Position, Result, SqlState, Value};
 use std::time::Duration;
@@ -120,12 +121,21 @@ pub(super) fn register(r: &mut Registry) {
         let forget = a[0].as_bool().unwrap_or(false);
         c.session.unseal(forget).map(Value::from)
     });
+    // This server, or the member of this name, is one no more.
+    r.f("canon_leave", &[], TEXT, VOL, |_, c| {
+        let leave = MembershipChange::Leave(None);
+        c.session.change_membership(leave).map(Value::from)
+    });
+    r.f("canon_leave", &[TEXT], TEXT, VOL, |a, c| {
+        let leave = MembershipChange::Leave(a[0].as_str().map(str::to_owned));
+        c.session.change_membership(leave).map(Value::from)
+    });
     r.f("canon_promote", &[], TEXT, VOL, canon_promote);
     r.f("canon_promote", &[BOOL], TEXT, VOL, canon_promote);
     r.does(AT_PRIMARY, &["canon_txn_status"]);
     r.does(
         OF_THE_NODE,
-        &["pg_promote", "canon_promote", "canon_unseal"],
+        &["pg_promote", "canon_promote", "canon_unseal", "canon_leave"],
     );
 }
 

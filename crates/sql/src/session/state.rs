@@ -13,7 +13,7 @@ use crate::catalog::{
     ActivityRow, CursorRow, DatabaseStats, PreparedRow, SessionFacts, SettingRow,
 };
 use crate::ddl::privileges;
-use crate::engine::{Engine, GoOn, Outcome};
+use crate::engine::{Engine, GoOn, MembershipChange, Outcome};
 use crate::functions::SessionContext;
 use crate::standing::Standing;
 use base::schema::{Relation, Schema, SequenceDef, ViewDef, privilege};
@@ -584,6 +584,17 @@ impl<E: Engine> SessionContext for State<E> {
             ));
         }
         self.blocking(|go_on| self.shared.engine.unseal(forget, go_on))
+    }
+
+    fn change_membership(&self, change: MembershipChange) -> Result<String> {
+        if !self.is_superuser() {
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                "permission denied: only a superuser changes the members of the cluster",
+            ));
+        }
+        let engine = &self.shared.engine;
+        self.blocking(|go_on| engine.change_membership(change.clone(), go_on))
     }
 
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {

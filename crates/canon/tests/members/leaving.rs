@@ -1,0 +1,59 @@
+//! Members that leave by themselves, are taken out, and are replaced.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_leave_by_themselves_or_are_taken_out_and_join_again() {
+    if skip() {
+        return;
+    }
+    let mut nodes = of_three(&[]).await;
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 2);
+    writers.more(20, &nodes).await;
+    let (done, said) = canon(&["leave", "--server", &at(&nodes[0])]);
+    assert!(!done && said.contains("is the primary"), "{said}");
+    let (done, said) = canon(&["leave", "--server", &at(&nodes[0]), "--member", "x"]);
+    assert!(!done && said.contains("does not exist"), "{said}");
+
+    // One that runs stops by itself, and is started only as a new member.
+    let (done, said) = canon(&["leave", "--server", &at(&nodes[2])]);
+    assert!(done, "{said}");
+    let ended = nodes[2].server.exited(HANG).await;
+    let log = nodes[2].server.log_tail();
+    assert!(ended.is_some_and(|s| s.success()), "{log}");
+    says(&nodes[0], "c is gone", |m| !m.contains("member=\"c\"")).await;
+    writers.more(20, &nodes[..2]).await;
+    let join = at(&nodes[1]);
+    let http = format!("127.0.0.1:{}", nodes[2].http);
+    let own = [("CANON_NODE_NAME", "c"), ("CANON_HTTP", http.as_str())];
+    nodes[2].server.set_env(&own);
+    nodes[2].server.launch();
+    let refused = nodes[2].server.exited(HANG).await;
+    assert!(refused.is_some_and(|s| !s.success()));
+    nodes[2].server.launch_with(&["--join", &join]);
+    nodes[2].server.ready().await;
+    can_fail_over(&nodes[0]).await;
+
+    // One that is down is taken out by another, and replaced under its name.
+    nodes[2].server.kill();
+    let (done, said) = canon(&["leave", "--server", &at(&nodes[1]), "--member", "c"]);
+    assert!(done, "{said}");
+    let new = node("c", Some(&nodes[0].server), &[]).await;
+    can_fail_over(&new).await;
+    can_fail_over(&nodes[0]).await;
+    // It hears that it was taken out.
+    nodes[2].server.launch();
+    let ended = nodes[2].server.exited(HANG).await;
+    assert!(ended.is_some(), "{}", nodes[2].server.log_tail());
+
+    // The two that are left and the new one are three members as before.
+    nodes[0].server.kill();
+    writers.more(20, &nodes).await;
+    let acknowledged = writers.end().await;
+    let leads = [&nodes[1], &new].into_iter().find(|n| {
+        let (_, metrics) = get(n.http, "/metrics");
+        metrics.contains("canon_role{role=\"primary\"} 1")
+    });
+    has_all(leads.expect("one leads"), &acknowledged).await;
+}

@@ -1,0 +1,134 @@
+//! Two servers, alone and with a witness.
+
+use super::*;
+
+/// A member without data, which answers no query.
+fn witness(name: &str, join: &Server) -> Node {
+    let http = free_port();
+    let at = format!("127.0.0.1:{http}");
+    let join = format!("{}:{}", join.host, join.port);
+    let mut server = Server::canon(&[
+        ("CANON_NODE_NAME", name),
+        ("CANON_HTTP", &at),
+        ("CANON_CLUSTER_JOIN", &join),
+    ]);
+    server.launch_as("witness", &[]);
+    Node { server, http }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_and_a_witness_fail_over_by_themselves() {
+    if skip() {
+        return;
+    }
+    let a = node("a", None, &[]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let mut w = witness("w", &b.server);
+    for n in [&a, &b, &w] {
+        can_fail_over(n).await;
+    }
+    let mut nodes = [a, b];
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 3);
+    writers.more(50, &nodes).await;
+    nodes[0].server.kill();
+    // Of two copies one is lost: the members agree to go on without it.
+    writers.more(30, &nodes).await;
+    assert_eq!(leader(&nodes), Some(1));
+    nodes[0].server.launch();
+    nodes[0].server.ready().await;
+    follows(&nodes[0]).await;
+    for n in [&nodes[0], &nodes[1], &w] {
+        can_fail_over(n).await;
+    }
+    writers.more(50, &nodes).await;
+
+    // The witness is missed by no commit, and comes back.
+    w.server.kill();
+    writers.more(50, &nodes).await;
+    w.server.launch_as("witness", &[]);
+    can_fail_over(&w).await;
+    let told = connect_to(&w.server.config()).await;
+    let told = told.err().expect("a witness takes no clients");
+    assert_eq!(common::sqlstate(&told), "57P03");
+    let mut acknowledged = writers.end().await;
+    for n in &nodes {
+        has_all(n, &acknowledged).await;
+    }
+
+    // Without power everywhere, and then without the primary once more.
+    w.server.kill();
+    for n in &mut nodes {
+        n.server.kill();
+    }
+    w.server.launch_as("witness", &[]);
+    for n in &mut nodes {
+        n.server.launch();
+    }
+    for n in &mut nodes {
+        n.server.ready().await;
+    }
+    for n in [&nodes[0], &nodes[1], &w] {
+        can_fail_over(n).await;
+    }
+    let leads = leader(&nodes).expect("one leads");
+    nodes[leads].server.kill();
+    let writers = Writers::start(&nodes, 3);
+    writers.more(20, &nodes).await;
+    acknowledged.extend(writers.end().await);
+    has_all(&nodes[1 - leads], &acknowledged).await;
+}
+
+/// Without a witness the loss of one stops the other one's commits only until the members have agreed to go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_servers_the_one_that_votes_goes_on_alone() {
+    if skip() {
+        return;
+    }
+    let a = node("a", None, &[]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let mut nodes = [a, b];
+    prepare(&nodes).await;
+    says(&nodes[0], "commits are held by the other one", |m| {
+        m.contains("canon_cluster_promised 1")
+    })
+    .await;
+    nodes[1].server.kill();
+    let writers = Writers::start(&nodes[..1], 2);
+    writers.more(30, &nodes).await;
+    nodes[1].server.launch();
+    nodes[1].server.ready().await;
+    says(&nodes[0], "commits are held by the other one again", |m| {
+        m.contains("canon_cluster_promised 1")
+    })
+    .await;
+    let acknowledged = writers.end().await;
+    for n in &nodes {
+        has_all(n, &acknowledged).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_is_a_servers_or_a_witness() {
+    if skip() {
+        return;
+    }
+    let a = node("a", None, &[]).await;
+    let mut alone = Server::canon(&[("CANON_NODE_NAME", "w")]);
+    alone.launch_as("witness", &[]);
+    let ended = alone.exited(HANG).await;
+    assert!(ended.is_some_and(|s| !s.success()));
+    let said = alone.log_tail();
+    assert!(said.contains("belongs to no cluster yet"), "{said}");
+    let mut w = witness("w", &a.server);
+    says(&a, "it votes", |m| {
+        m.contains("canon_member_copy{member=\"w\"} 0")
+    })
+    .await;
+    w.server.kill();
+    w.server.launch();
+    let ended = w.server.exited(HANG).await;
+    assert!(ended.is_some_and(|s| !s.success()));
+    let said = w.server.log_tail();
+    assert!(said.contains("start it with canon witness"), "{said}");
+}

@@ -1,0 +1,201 @@
+//! A planned change of the primary: the old one makes way for a replica that has all of its log, and the members agree on that replica in one step.
+//!
+//! ```text
+//! heir     asked to be promoted ──▶ Question::HandOver
+//! primary  the heir keeps up? ──▶ sealed: no commit begins ──▶ the heir has all ──▶ promises the next term, durably ──▶ Command::HandOver
+//! heir     applied ──▶ leads the next term;   old primary: starts again as its replica
+//! ```
+//! **Nothing is lost.** The old primary acknowledges nothing more, which stands on its disk before the members hear of it, and the heir has all by then.
+//!
+//! **No lease is waited out.** A sealed primary serves no strong read, so the lease that it may hold protects nothing.
+//!
+//! If the heir or the majority is lost on the way, the old primary proposes that the members choose, and answers them itself. It stands as far as any, so it leads on.
+//!
+//! Left out on purpose: clusters without a majority, where pairs hand over as they do without a control plane.
+
+use super::Seat;
+use super::data::make_way;
+use super::words::{Question, system};
+use crate::replication::members::Members;
+use ::cluster::{Command, Kind, NodeId, Phase};
+use base::{Error, Position, Result, SqlState};
+use node::Role;
+use sql::engine::GoOn;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// How long the heir may take to have what the primary has on its disk, before the primary is sealed and after it.
+const CATCH_UP: Duration = Duration::from_secs(2);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long the members may take to agree.
+const AGREE: Duration = Duration::from_secs(3);
+
+fn not_now(what: String) -> Error {
+    Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
+}
+
+/// Whether this came to hold in time.
+fn in_time(limit: Duration, done: impl Fn() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    while !done() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}
+
+impl Seat {
+    /// At the primary: makes way for this member. The term that ends, and its last position; none: the heir was lost after the primary was sealed.
+    fn make_way_for(&self, to: NodeId) -> Result<(u64, Option<Position>)> {
+        let place = self.place().ok_or_else(|| system("the server starts"))?;
+        let _one = self.changing.lock();
+        let catalogue = self.catalogue().unwrap_or_default();
+        let node = &place.node;
+        let term = match catalogue.phase() {
+            Some(Phase::Leading { node, term }) if Some(node) == self.me() => term,
+            _ => return Err(not_now("this node is not the primary".into())),
+        };
+        if node.role() != Role::Primary || node.term() != term {
+            return Err(not_now("this node does not lead yet".into()));
+        }
+        let heir = catalogue.members().get(&to);
+        let heir = heir.filter(|m| m.kind == Kind::Server);
+        let heir = heir.ok_or_else(|| not_now("no such member may lead".into()))?;
+        let has = |at: Position| {
+            let all = node.shipping().followers().into_iter();
+            let mut all = all.filter(|f| f.member && f.name == heir.name);
+            all.any(|f| f.acked.persisted >= at)
+        };
+        let now = node.marks().flushed.get();
+        if !in_time(CATCH_UP, || has(now)) {
+            return Err(not_now(format!(
+                "{} does not keep up: it has not all that was on the primary's disk {} s ago",
+                heir.name,
+                CATCH_UP.as_secs()
+            )));
+        }
+        node.begin_seal()?;
+        let whole = in_time(CATCH_UP, || node.sealed_at().is_some_and(&has));
+        let last = node.sealed_at().filter(|_| whole);
+        // From here on this term is over, whatever comes of it.
+        make_way(&place, term + 1).map_err(system)?;
+        if let Some(member) = self.member.get() {
+            member.step_down(term + 1);
+        }
+        if last.is_none() {
+            warn!(to = %heir.name, "the replica was lost while it was handed over to: the members choose a primary");
+        }
+        Ok((term, last))
+    }
+
+    /// The same, and has the members agree.
+    pub(super) async fn hand_over(self: &Arc<Seat>, to: NodeId) -> Result<()> {
+        let seat = self.clone();
+        let made = tokio::task::spawn_blocking(move || seat.make_way_for(to));
+        let (term, last) = made.await.map_err(system)??;
+        let member = self.member.get().ok_or_else(|| system("no member"))?;
+        let over = || {
+            let phase = self.catalogue().and_then(|c| c.phase());
+            phase.is_some_and(|p| p.term() > term)
+        };
+        if let Some(last) = last {
+            info!(term, %last, "this node hands over");
+            let until = Instant::now() + AGREE;
+            while !over() && Instant::now() < until {
+                let command = Command::HandOver { term, to };
+                if member.propose(command).await.is_some() {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        // This node leads no more, and no other one was agreed on: they are to choose, which this node may have to wait for.
+        let seat = self.clone();
+        self.runtime.spawn(async move {
+            let Some(member) = seat.member.get() else {
+                return;
+            };
+            let (after, above) = (term, 0);
+            while member
+                .propose(Command::Begin { after, above })
+                .await
+                .is_none()
+            {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let what = "the hand-over was given up on the way: the members choose a primary";
+        match last.is_some() && over() {
+            true => Ok(()),
+            false => Err(not_now(what.into())),
+        }
+    }
+
+    /// At a replica: has the primary hand over to this node. None: the members do not decide that, as it is no member or there is no majority.
+    pub(super) fn become_primary(
+        &self,
+        wait: Duration,
+        go_on: GoOn<'_>,
+    ) -> Option<Result<Option<String>>> {
+        let (me, catalogue) = (self.me()?, self.catalogue()?);
+        if self.may_promote().is_ok() {
+            return None;
+        }
+        let Some(Phase::Leading { node, term }) = catalogue.phase() else {
+            let what = "the members are about to agree on a primary";
+            return Some(Err(not_now(what.into())));
+        };
+        let address = catalogue.members().get(&node).map(|m| m.address.clone())?;
+        Some(self.be_handed(me, &address, term, wait, go_on))
+    }
+
+    fn be_handed(
+        &self,
+        to: NodeId,
+        address: &str,
+        term: u64,
+        wait: Duration,
+        go_on: GoOn<'_>,
+    ) -> Result<Option<String>> {
+        let seat = self.shared().ok_or_else(|| system("the server stops"))?;
+        let place = self.place().ok_or_else(|| system("the server starts"))?;
+        let primary = self.node_at(address)?;
+        let question = Question::HandOver { to }.to_bytes()?;
+        let (told, heard) = std::sync::mpsc::channel();
+        self.runtime.spawn(async move {
+            _ = told.send(seat.roads.ask(&primary, &question).await);
+        });
+        let until = Instant::now() + wait;
+        let mut agreed = false;
+        tokio::task::block_in_place(|| {
+            loop {
+                let node = &place.node;
+                if node.role() == Role::Primary && node.term() > term {
+                    return Ok(Some(format!(
+                        "Promoted: term {}. The old primary handed over; nothing is lost.",
+                        node.term()
+                    )));
+                }
+                if Instant::now() > until {
+                    return Ok(None);
+                }
+                go_on().map_err(|e| e.detail("The promotion goes on."))?;
+                match heard.recv_timeout(Duration::from_millis(5)) {
+                    Ok(Err(e)) if e.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => {
+                        return Err(e);
+                    }
+                    // The old primary starts again at once, and its answer may be lost with it.
+                    Ok(_) => agreed = true,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(_) if agreed => std::thread::sleep(LOOK),
+                    Err(_) => return Err(system("the question was not asked")),
+                }
+            }
+        })
+    }
+}

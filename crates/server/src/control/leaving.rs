@@ -1,0 +1,187 @@
+//! A member that leaves.
+//!
+//! ```text
+//! DIR/control/JOINED  the members have taken this node in
+//! DIR/control/LEFT    it is no member any more; a start goes on only with --join, as a new member
+//! ```
+//! The members agree that the member is gone. It counts for nothing from then on: neither its vote nor its copy. If it runs, it stops. If it was down, it is told
+//! when it comes back, and stops. The primary cannot leave: it hands over first.
+//!
+//! Left out on purpose: taking the data directory away.
+
+use super::Seat;
+use super::seat::{LEFT, keep};
+use super::words::{Joined, Question, system};
+use ::cluster::{Command, NodeId, Refused};
+use base::{Error, Result, SqlState};
+use sql::engine::{GoOn, MembershipChange};
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// How long the others may take to take the vote of a member that leaves.
+const VOTE: Duration = Duration::from_secs(5);
+/// How often a member asks whether it is one still.
+const ASK: Duration = Duration::from_secs(5);
+/// How long a change may take.
+const CHANGE: Duration = Duration::from_secs(15);
+/// Most nodes that are asked in a row, as each may name another one.
+const MOST: usize = 8;
+
+fn not_now(what: &str) -> Error {
+    Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
+}
+
+impl Seat {
+    /// Does this on a thread that may wait. What happened, in words.
+    pub(super) fn change_membership(
+        &self,
+        change: MembershipChange,
+        go_on: GoOn<'_>,
+    ) -> Result<String> {
+        let seat = self.shared().ok_or_else(|| system("the server stops"))?;
+        let MembershipChange::Leave(name) = change;
+        let (told, heard) = std::sync::mpsc::channel();
+        self.runtime.spawn(async move {
+            _ = told.send(seat.leave(name.as_deref()).await);
+        });
+        let until = Instant::now() + CHANGE;
+        tokio::task::block_in_place(|| {
+            loop {
+                match heard.recv_timeout(Duration::from_millis(10)) {
+                    Ok(done) => return done,
+                    Err(RecvTimeoutError::Timeout) if Instant::now() < until => go_on()?,
+                    Err(_) => return Err(not_now("the members do not answer")),
+                }
+            }
+        })
+    }
+
+    async fn leave(self: Arc<Seat>, name: Option<&str>) -> Result<String> {
+        let (Some(me), Some(member)) = (self.me(), self.member.get()) else {
+            let what = "this server is no member of a cluster that runs itself";
+            return Err(not_now(what));
+        };
+        let catalogue = self.catalogue().unwrap_or_default();
+        let node = match name {
+            None => Some(me),
+            Some(name) => {
+                let mut all = catalogue.members().iter();
+                all.find(|(_, m)| m.name == name).map(|(id, _)| *id)
+            }
+        };
+        let found = node.and_then(|id| Some((id, catalogue.members().get(&id)?)));
+        let Some((node, leaving)) = found else {
+            let name = name.unwrap_or("of this node");
+            let what = format!("member \"{name}\" does not exist");
+            return Err(Error::new(SqlState::UNDEFINED_OBJECT, what));
+        };
+        let name = &leaving.name;
+        match member.propose(Command::Leave { node }).await {
+            None => return Err(not_now("the members reach no majority")),
+            Some(Err(Refused::Leads)) => {
+                let what = format!("\"{name}\" is the primary, or may be the next one");
+                return Err(not_now(&what)
+                    .hint("Make another server the primary first: canon promote --server OTHER."));
+            }
+            // Another one took it out just now.
+            Some(Ok(()) | Err(_)) => {}
+        }
+        info!(%name, node, "a member has left");
+        if node == me {
+            let seat = self.clone();
+            self.runtime
+                .spawn(async move { seat.give_vote_back().await });
+        }
+        Ok(format!("{name} has left the cluster."))
+    }
+
+    /// Stops when the others do not need this vote any more.
+    async fn give_vote_back(&self) {
+        let (Some(me), Some(member)) = (self.me(), self.member.get()) else {
+            return;
+        };
+        let until = Instant::now() + VOTE;
+        while member.consensus().voters().contains(&me) && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.has_left();
+    }
+
+    /// This node is no member any more, durably; it is to stop.
+    fn has_left(&self) {
+        if let Err(e) = tokio::task::block_in_place(|| keep(&self.dir, LEFT, b"")) {
+            warn!("that this node has left its cluster could not be written: {e}");
+        }
+        self.left.send_replace(true);
+    }
+
+    /// Ready when this node is no member any more.
+    pub async fn left(&self) {
+        let mut left = self.left.subscribe();
+        // The sender's end is here.
+        _ = left.wait_for(|l| *l).await;
+    }
+
+    /// Takes note that this node was taken in, and asks now and then whether it is a member still, as long as the process lives.
+    pub(super) async fn watch_membership(self: Arc<Seat>) {
+        loop {
+            let catalogue = self.catalogue().unwrap_or_default();
+            let is_member = self
+                .me()
+                .is_some_and(|me| catalogue.members().contains_key(&me));
+            if is_member && let Err(e) = self.has_joined() {
+                warn!("{}", e.fields().message);
+            }
+            if self.is_taken_out().await {
+                warn!("this node was taken out of its cluster");
+                return self.has_left();
+            }
+            tokio::time::sleep(ASK).await;
+        }
+    }
+
+    /// Whether the leader of the members says that this node is none of them.
+    async fn is_taken_out(self: &Arc<Seat>) -> bool {
+        let (Some(me), Some(member)) = (self.me(), self.member.get()) else {
+            return false;
+        };
+        // One that has not joined yet is none, of course.
+        if !self.was_joined() || member.consensus().leader() == Some(me) {
+            return false;
+        }
+        let mut at = self.doors();
+        for _ in 0..MOST {
+            let Some(address) = at.pop() else {
+                return false;
+            };
+            let asked = self
+                .question(&address, &Question::IsMember { node: me })
+                .await;
+            match asked {
+                Ok(Joined::Yes) => return false,
+                Ok(Joined::Never(_)) => return true,
+                Ok(Joined::Elsewhere(there)) => at.push(there),
+                Ok(Joined::Later) | Err(_) => {}
+            }
+        }
+        false
+    }
+
+    /// Whether the node of this number is a member: the consensus leader knows.
+    pub(super) async fn is_member(&self, node: NodeId) -> Result<Joined> {
+        let member = self.member.get().ok_or_else(|| system("no member"))?;
+        if let Some(other) = self.elsewhere() {
+            return Ok(other);
+        }
+        if member.consensus().confirm().await.is_err() {
+            return Ok(Joined::Later);
+        }
+        let catalogue = self.catalogue().unwrap_or_default();
+        Ok(match catalogue.members().contains_key(&node) {
+            true => Joined::Yes,
+            false => Joined::Never("it is no member".to_owned()),
+        })
+    }
+}
