@@ -10,6 +10,8 @@ mod helpers;
 mod by_hand;
 #[path = "members/hand_over.rs"]
 mod hand_over;
+#[path = "members/joining.rs"]
+mod joining;
 #[path = "members/leaving.rs"]
 mod leaving;
 #[path = "members/witness.rs"]

@@ -44,6 +44,8 @@ pub struct Follower {
     pub name: String,
     /// It has proven that it is a node. Others are sent the log, and count for nothing.
     pub member: bool,
+    /// Its number in a cluster that runs itself, if it has said one.
+    pub number: Option<u64>,
     /// Where it connected from.
     pub address: String,
     /// Everything up to here has been given to the connection.
@@ -76,8 +78,8 @@ pub struct Shipping {
     /// Bytes of groups kept in memory for followers.
     most: usize,
     quorum: Mutex<Quorum>,
-    /// Replicas whose acknowledgements count; none: those of all nodes.
-    counted: Mutex<Option<BTreeSet<String>>>,
+    /// Replicas whose acknowledgements count, by name, with their numbers; none: those of all nodes.
+    counted: Mutex<Option<BTreeMap<String, u64>>>,
     /// Whether groups are kept.
     wanted: AtomicBool,
     /// A group was flushed, or a follower left.
@@ -150,17 +152,20 @@ impl Shipping {
         self.moved.moved();
     }
 
-    /// What the decider makes of the newest facts goes to the watermarks, and whoever waited is let go.
+    /// What the decider makes of the newest facts goes to the watermarks, and whoever waited is let go. A decision is in the watermarks before the
+    /// decider can be told otherwise: after [`Shipping::want_replicas`] and [`Shipping::count_only`] none comes by the old rule.
     pub fn settle(&self) {
         let marks = &self.marks;
         let flushed = marks.flushed.get();
-        let levels = self.quorum.lock().levels(flushed);
+        let quorum = self.quorum.lock();
+        let levels = quorum.levels(flushed);
         marks.written.raise(levels.written);
         let [local, remote] = &self.weak;
         marks.publish(local.get().min(flushed));
         marks.publish(remote.get().min(levels.written));
         marks.decide(levels.decided);
         marks.applied.raise(levels.applied);
+        drop(quorum);
         self.waiters.wake(flushed);
     }
 
@@ -188,6 +193,7 @@ impl Shipping {
             id,
             name: name.into(),
             member,
+            number: None,
             address: address.into(),
             sent: needs,
             acked: Acked::default(),
@@ -200,6 +206,13 @@ impl Shipping {
         s.followers.insert(id, follower);
         self.wanted.store(true, Ordering::Release);
         id
+    }
+
+    /// This one says which number it has in a cluster that runs itself.
+    pub fn says_number(&self, id: u64, number: u64) {
+        if let Some(f) = self.state.lock().followers.get_mut(&id) {
+            f.number = Some(number);
+        }
     }
 
     /// It does not follow any more.
@@ -227,7 +240,7 @@ impl Shipping {
         f.acked = acked;
         f.needs = f.needs.max(acked.persisted);
         (f.heard_micros, f.echo_micros) = (now_micros, echo_micros);
-        if self.is_counted(&f.name) {
+        if self.is_counted(f) {
             self.quorum.lock().acked(id, &f.name, acked);
         }
         drop(s);
@@ -335,23 +348,27 @@ impl Shipping {
         self.settle();
     }
 
-    fn is_counted(&self, name: &str) -> bool {
+    fn is_counted(&self, f: &Follower) -> bool {
         let counted = self.counted.lock();
-        counted.as_ref().is_none_or(|names| names.contains(name))
+        let is = |all: &BTreeMap<String, u64>| {
+            f.number.is_some() && all.get(&f.name).copied() == f.number
+        };
+        counted.as_ref().is_none_or(is)
     }
 
-    /// Only acknowledgements of these replicas count from now on.
-    pub fn count_only(&self, names: BTreeSet<String>) {
+    /// Only acknowledgements of these replicas count from now on: names, with their numbers. A replica that was taken out does not count beside the one that
+    /// has its name now.
+    pub fn count_only(&self, replicas: BTreeMap<String, u64>) {
         let mut counted = self.counted.lock();
-        if counted.as_ref() == Some(&names) {
+        if counted.as_ref() == Some(&replicas) {
             return;
         }
-        *counted = Some(names);
+        *counted = Some(replicas);
         drop(counted);
         let s = self.state.lock();
         let mut quorum = self.quorum.lock();
         for f in s.followers.values().filter(|f| f.member) {
-            match self.is_counted(&f.name) {
+            match self.is_counted(f) {
                 true => quorum.acked(f.id, &f.name, f.acked),
                 false => quorum.left(f.id),
             }
@@ -364,9 +381,9 @@ impl Shipping {
     pub fn holding(&self, at: Position) -> usize {
         let s = self.state.lock();
         let have = s.followers.values();
-        let have = have.filter(|f| f.member && f.acked.persisted >= at);
+        let have = have.filter(|f| f.member && f.acked.persisted >= at && self.is_counted(f));
         let names: BTreeSet<&str> = have.map(|f| &*f.name).collect();
-        names.into_iter().filter(|n| self.is_counted(n)).count()
+        names.len()
     }
 }
 
@@ -387,8 +404,9 @@ mod tests {
             persisted: at,
             ..Acked::default()
         };
-        shipping.count_only(["a".to_owned()].into());
+        shipping.count_only([("a".to_owned(), 1)].into());
         let other = shipping.join("b", true, "", Position::ZERO, 0);
+        shipping.says_number(other, 2);
         shipping.acked(other, acked, 0, 0);
         assert_eq!(
             marks.decided.get(),
@@ -397,9 +415,36 @@ mod tests {
         );
         assert_eq!(shipping.holding(at), 0);
         // It joins: what it has said already counts.
-        shipping.count_only(["a".to_owned(), "b".to_owned()].into());
+        shipping.count_only([("a".to_owned(), 1), ("b".to_owned(), 2)].into());
         assert_eq!(marks.decided.get(), at);
         assert_eq!(shipping.holding(at), 1);
+    }
+
+    /// A member that was taken out while it was down comes back, and another one has its name by now.
+    #[test]
+    fn a_replica_of_another_number_does_not_count_under_its_name() {
+        let marks = Arc::new(Watermarks::default());
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 1, 1 << 20);
+        let at = Position::new(1, 5);
+        marks.installed.raise(at);
+        shipping.flushed(at, None, None);
+        let acked = Acked {
+            received: at,
+            persisted: at,
+            ..Acked::default()
+        };
+        shipping.count_only([("a".to_owned(), 2)].into());
+        let old = shipping.join("a", true, "", Position::ZERO, 0);
+        shipping.says_number(old, 1);
+        shipping.acked(old, acked, 0, 0);
+        assert_eq!(
+            (marks.decided.get(), shipping.holding(at)),
+            (Position::ZERO, 0)
+        );
+        let new = shipping.join("a", true, "", Position::ZERO, 0);
+        shipping.says_number(new, 2);
+        shipping.acked(new, acked, 0, 0);
+        assert_eq!((marks.decided.get(), shipping.holding(at)), (at, 1));
     }
 
     /// A connection that is dead and not noticed yet does not vote beside the one that came after it.

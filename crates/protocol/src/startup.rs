@@ -23,6 +23,8 @@ pub const REPORT_SETTINGS: &str = "canon.report_settings";
 pub const SESSION_USER: &str = "canon.session_user";
 /// The start-up parameter by which a replica says where it takes clients: an address and a port.
 pub const LISTEN: &str = "canon.listen";
+/// The start-up parameter by which a replica says its number in a cluster that runs itself.
+pub const MEMBER: &str = "canon.member";
 
 /// The start-up parameter of a proxy that passes a client's login on: the binding of the connection that the client sees, with a proof by the
 /// cluster's secret.

@@ -233,13 +233,19 @@ impl Server {
             match Server::start_once(config, restart.take(), seat).await? {
                 Ok(server) => return Ok(server),
                 // It heard so before it served.
-                Err((node, why)) => {
+                Err(Again::Anew(node, why)) => {
                     warn!("{why}");
                     if let Some(seat) = seat {
                         seat.hears(false);
                     }
                     stop_node(node).await;
                     restart = Some(why);
+                }
+                Err(Again::Elsewhere(before)) => {
+                    if let Some(seat) = seat {
+                        seat.hears(false);
+                    }
+                    restart = before;
                 }
             }
         }
@@ -249,7 +255,7 @@ impl Server {
         config: &Config,
         restart: Option<Restart>,
         seat: Option<&Arc<Seat>>,
-    ) -> Result<std::result::Result<Server, (Arc<Node>, Restart)>> {
+    ) -> Result<std::result::Result<Server, Again>> {
         let env = env::Env::os();
         let member = Arc::new(Membership::of(config, &env)?);
         let config = &Config {
@@ -261,7 +267,10 @@ impl Server {
             refuse_open_door(config, false)?;
         }
         let mut front = Front::open(config, seat, &member).await?;
-        let failed = front.fill(config, restart, seat).await?;
+        let Some(failed) = front.fill(config, restart, seat).await? else {
+            front.close().await;
+            return Ok(Err(Again::Elsewhere(restart)));
+        };
         let (exposed, region) = match config.shared_memory {
             true => expose(),
             false => (None, None),
@@ -280,7 +289,7 @@ impl Server {
             && let Some(restart) = agree(follow, &node).await?
         {
             front.close().await;
-            return Ok(Err((node, restart)));
+            return Ok(Err(Again::Anew(node, restart)));
         }
         let place = Arc::new(Place {
             set_aside: node.dir().set_aside_before().map_err(system)?,
@@ -370,6 +379,14 @@ impl Server {
     }
 }
 
+/// Why a server does not run yet.
+enum Again {
+    /// What is here has to be made anew.
+    Anew(Arc<Node>, Restart),
+    /// The primary is another one than at the start. With what the last life asked for.
+    Elsewhere(Option<Restart>),
+}
+
 /// What a server shows before it has a database: its HTTP pages, and its addresses, which nothing else can take then. They are bound before the
 /// directory is touched, so that a port in use costs nothing, and served after recovery.
 struct Front {
@@ -412,15 +429,16 @@ impl Front {
         })
     }
 
-    /// Fills the directory of a replica that has no database. How many copies in a row did not come.
+    /// Fills the directory of a replica that has no database. How many copies in a row did not come; none: the primary is another one now, and there is
+    /// nothing here yet.
     async fn fill(
         &mut self,
         config: &Config,
         restart: Option<Restart>,
         seat: Option<&Arc<Seat>>,
-    ) -> Result<u32> {
+    ) -> Result<Option<u32>> {
         let Some(primary) = &config.replica_of else {
-            return Ok(0);
+            return Ok(Some(0));
         };
         // Where there is a database, it is not long before that is served, or says why not.
         let empty = tokio::task::block_in_place(|| bootstrap::is_wanting(config))?;
@@ -435,7 +453,15 @@ impl Front {
         if let (Some(seat), true) = (seat, copies) {
             tokio::task::block_in_place(|| seat.begin_copy())?;
         }
-        let failed = bootstrap::prepare(config, primary, restart).await;
+        let copied = bootstrap::prepare(config, primary, restart);
+        let failed = match seat.filter(|_| empty) {
+            // A copy that breaks off leaves nothing that the next one does not take away.
+            Some(seat) => tokio::select! {
+                failed = copied => failed.map(Some),
+                () = seat.has_another_primary(primary) => Ok(None),
+            },
+            None => copied.await.map(Some),
+        };
         if let Some(room) = room {
             self.listeners = room.close().await;
         }

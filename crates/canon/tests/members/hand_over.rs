@@ -57,3 +57,58 @@ async fn a_hand_over_to_a_replica_that_is_lost_leaves_a_primary() {
         has_all(n, &acknowledged).await;
     }
 }
+
+/// The primary ends at each step of a hand-over in turn. Nothing that was acknowledged is lost, and the cluster has a primary each time.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_ends_on_the_way_of_a_hand_over_loses_nothing() {
+    if skip() {
+        return;
+    }
+    let point = |step: &str| ("CANON_FAULT", format!("members.hand_over.{step}"));
+    let points = ["sealed", "promised", "agreed"].map(point);
+    let fault = |i: usize| [(points[i].0, points[i].1.as_str())];
+    let a = node("a", None, &fault(0)).await;
+    let b = node("b", Some(&a.server), &fault(1)).await;
+    let c = node("c", Some(&a.server), &fault(2)).await;
+    let mut nodes = [a, b, c];
+    for n in &nodes {
+        can_fail_over(n).await;
+    }
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 3);
+    // Each node ends once, at its point, when it is the primary that hands over.
+    let mut left: BTreeSet<usize> = [0, 1, 2].into();
+    while !left.is_empty() {
+        writers.more(20, &nodes).await;
+        for n in &nodes {
+            can_fail_over(n).await;
+        }
+        let leads = leader(&nodes).expect("one leads");
+        let heir = left.iter().find(|n| **n != leads).copied();
+        let heir = heir.unwrap_or((leads + 1) % 3);
+        let (done, said) = canon(&["promote", "--server", &at(&nodes[heir])]);
+        if !left.remove(&leads) {
+            assert!(done, "{said}");
+            continue;
+        }
+        let ended = nodes[leads].server.exited(HANG).await;
+        assert!(ended.is_some(), "{}", nodes[leads].server.log_tail());
+        // Another one leads by now, or will.
+        writers.more(20, &nodes).await;
+        let http = format!("127.0.0.1:{}", nodes[leads].http);
+        let name = ["a", "b", "c"][leads];
+        let own = [("CANON_NODE_NAME", name), ("CANON_HTTP", http.as_str())];
+        nodes[leads].server.set_env(&own);
+        nodes[leads].server.launch();
+        nodes[leads].server.ready().await;
+    }
+    writers.more(20, &nodes).await;
+    for n in &nodes {
+        can_fail_over(n).await;
+    }
+    let acknowledged = writers.end().await;
+    for n in &nodes {
+        has_all(n, &acknowledged).await;
+    }
+}

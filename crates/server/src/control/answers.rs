@@ -224,7 +224,7 @@ impl Seat {
         };
         if self.identity.get().is_none() {
             let identity = Identity {
-                node: self.draw(),
+                node: self.number,
                 joined: None,
                 witness: false,
             };
@@ -246,12 +246,6 @@ impl Seat {
             _ = set.map_err(system)?;
         }
         Ok(())
-    }
-
-    /// A number for a new member.
-    pub(super) fn draw(&self) -> NodeId {
-        // Zero is nothing's number, and half of all are plenty.
-        (self.env.random.next_u64() >> 1).max(1)
     }
 
     /// The member that this server is to be.

@@ -230,7 +230,7 @@ impl Seat {
         let node = &place.node;
         let others = catalogue.members().iter();
         let others = others.filter(|(id, m)| m.has_copy() && Some(**id) != self.me());
-        let names = others.map(|(_, m)| m.name.clone()).collect();
+        let replicas = others.map(|(id, m)| (m.name.clone(), *id)).collect();
         let by_hand = node.role() == Role::Primary && node.term() > phase.term();
         let (guarded, wanted) = match by_hand {
             true => (0, self.config.synchronous_replicas as usize),
@@ -239,7 +239,7 @@ impl Seat {
             false => (phase.term().max(node.term()), member.wanted()),
         };
         node.shipping().want_replicas(wanted);
-        node.shipping().count_only(names);
+        node.shipping().count_only(replicas);
         self.guarded.store(guarded, Ordering::SeqCst);
         if by_hand {
             self.tell_promotion(node.term());

@@ -11,13 +11,19 @@
 //!
 //! If the heir or the majority is lost on the way, the old primary proposes that the members choose, and answers them itself. It stands as far as any, so it leads on.
 //!
+//! | the old primary ends | what comes of it |
+//! |---|---|
+//! | sealed, and has promised nothing | its lease is over: a fail-over, as without a hand-over. Started before that, it leads on in its term |
+//! | has promised the next term | the same. Started again it leads nothing, and proposes that the members choose |
+//! | the members have agreed | the heir leads |
+//!
 //! Left out on purpose: clusters without a majority, where pairs hand over as they do without a control plane.
 
 use super::Seat;
 use super::data::make_way;
 use super::words::{Question, system};
 use crate::replication::members::Members;
-use ::cluster::{Command, Kind, NodeId, Phase};
+use ::cluster::{Command, Kind, NodeId, Phase, Refused};
 use base::{Error, Position, Result, SqlState};
 use node::Role;
 use sql::engine::GoOn;
@@ -30,6 +36,8 @@ use tracing::{info, warn};
 const CATCH_UP: Duration = Duration::from_secs(2);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(1);
+/// How often a replica looks whether it leads by now.
+const AGAIN: Duration = Duration::from_millis(5);
 /// How long the members may take to agree.
 const AGREE: Duration = Duration::from_secs(3);
 
@@ -68,7 +76,7 @@ impl Seat {
         let heir = heir.ok_or_else(|| not_now("no such member may lead".into()))?;
         let has = |at: Position| {
             let all = node.shipping().followers().into_iter();
-            let mut all = all.filter(|f| f.member && f.name == heir.name);
+            let mut all = all.filter(|f| f.member && f.number == Some(to));
             all.any(|f| f.acked.persisted >= at)
         };
         let now = node.marks().flushed.get();
@@ -82,8 +90,10 @@ impl Seat {
         node.begin_seal()?;
         let whole = in_time(CATCH_UP, || node.sealed_at().is_some_and(&has));
         let last = node.sealed_at().filter(|_| whole);
+        env::fault::point("members.hand_over.sealed");
         // From here on this term is over, whatever comes of it.
         make_way(&place, term + 1).map_err(system)?;
+        env::fault::point("members.hand_over.promised");
         if let Some(member) = self.member.get() {
             member.step_down(term + 1);
         }
@@ -103,18 +113,30 @@ impl Seat {
             let phase = self.catalogue().and_then(|c| c.phase());
             phase.is_some_and(|p| p.term() > term)
         };
+        let agreed = || self.catalogue().is_some_and(|c| c.leads_term(to, term + 1));
         if let Some(last) = last {
             info!(term, %last, "this node hands over");
             let until = Instant::now() + AGREE;
-            while !over() && Instant::now() < until {
-                let command = Command::HandOver { term, to };
-                if member.propose(command).await.is_some() {
-                    return Ok(());
+            let mut asks = true;
+            while !agreed() && asks && Instant::now() < until {
+                match member.propose(Command::HandOver { term, to }).await {
+                    Some(Ok(())) => {
+                        env::fault::point("members.hand_over.agreed");
+                        return Ok(());
+                    }
+                    // The term is over: the answer to an earlier proposal was lost, or the members choose. Which one is known here soon.
+                    Some(Err(Refused::Late)) => asks = !over(),
+                    Some(Err(_)) => asks = false,
+                    None => {}
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
+            if agreed() {
+                return Ok(());
+            }
         }
-        // This node leads no more, and no other one was agreed on: they are to choose, which this node may have to wait for.
+        // This node leads no more, and no other one was agreed on: they are to choose, which this node may have to wait for. Refused as late where they
+        // do already.
         let seat = self.clone();
         self.runtime.spawn(async move {
             let Some(member) = seat.member.get() else {
@@ -130,10 +152,7 @@ impl Seat {
             }
         });
         let what = "the hand-over was given up on the way: the members choose a primary";
-        match last.is_some() && over() {
-            true => Ok(()),
-            false => Err(not_now(what.into())),
-        }
+        Err(not_now(what.into()))
     }
 
     /// At a replica: has the primary hand over to this node. None: the members do not decide that, as it is no member or there is no majority.
@@ -154,6 +173,14 @@ impl Seat {
         Some(self.be_handed(me, &address, term, wait, go_on))
     }
 
+    /// Whether another member than this one leads a term above this one.
+    fn another_leads(&self, me: NodeId, above: u64) -> bool {
+        match self.catalogue().and_then(|c| c.phase()) {
+            Some(Phase::Leading { node, term }) => node != me && term > above,
+            _ => false,
+        }
+    }
+
     fn be_handed(
         &self,
         to: NodeId,
@@ -168,10 +195,9 @@ impl Seat {
         let question = Question::HandOver { to }.to_bytes()?;
         let (told, heard) = std::sync::mpsc::channel();
         self.runtime.spawn(async move {
-            _ = told.send(seat.roads.ask(&primary, &question).await);
+            _ = told.send(seat.roads.ask_once(&primary, &question).await);
         });
         let until = Instant::now() + wait;
-        let mut agreed = false;
         tokio::task::block_in_place(|| {
             loop {
                 let node = &place.node;
@@ -184,16 +210,16 @@ impl Seat {
                 if Instant::now() > until {
                     return Ok(None);
                 }
+                if self.another_leads(to, term) {
+                    return Err(not_now("the members have named another node".into()));
+                }
                 go_on().map_err(|e| e.detail("The promotion goes on."))?;
-                match heard.recv_timeout(Duration::from_millis(5)) {
-                    Ok(Err(e)) if e.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => {
-                        return Err(e);
-                    }
+                match heard.recv_timeout(AGAIN) {
+                    Ok(Err(e)) => return Err(e),
                     // The old primary starts again at once, and its answer may be lost with it.
-                    Ok(_) => agreed = true,
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(_) if agreed => std::thread::sleep(LOOK),
-                    Err(_) => return Err(system("the question was not asked")),
+                    Ok(Ok(_)) | Err(RecvTimeoutError::Timeout) => {}
+                    // The answer was here before.
+                    Err(RecvTimeoutError::Disconnected) => std::thread::sleep(AGAIN),
                 }
             }
         })

@@ -8,7 +8,7 @@ use super::words::{Identity, Joined, Joining, Question, system};
 use crate::config::Config;
 use crate::replication::members::Members;
 use crate::replication::{Place, Primary, bootstrap};
-use ::cluster::{Kind, Phase};
+use ::cluster::{Catalogue, Kind, NodeId, Phase};
 use base::{Error, Result, SqlState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,14 @@ pub(super) async fn primary_at(seat: &Arc<Seat>, address: &str) -> Result<Option
     seat.question(address, &question).await
 }
 
+/// The leader of the data, or the one before, by this catalogue.
+fn led_by(catalogue: &Option<Catalogue>) -> Option<NodeId> {
+    match catalogue.as_ref()?.phase()? {
+        Phase::Leading { node, .. } => Some(node),
+        Phase::Choosing { before, .. } => Some(before),
+    }
+}
+
 impl Seat {
     /// The configuration that the server is to start with now. A server that joins waits here until it knows the primary.
     pub async fn arrange(self: &Arc<Seat>) -> Result<Config> {
@@ -42,36 +50,52 @@ impl Seat {
         let mut said = false;
         loop {
             let catalogue = self.newest_catalogue();
-            let led = catalogue.as_ref().and_then(|c| match c.phase()? {
-                Phase::Leading { node, .. } => Some(node),
-                Phase::Choosing { before, .. } => Some(before),
-            });
-            let at = match (led, &catalogue) {
-                (Some(node), _) if Some(node) == self.me() => {
-                    return Ok(self.as_primary(&catalogue));
+            match led_by(&catalogue) {
+                Some(node) if Some(node) == self.me() => return Ok(self.as_primary(&catalogue)),
+                // It may have been ended while it founded a cluster: the next server that joins has it done.
+                None if self.asked_to_join().is_none() => return Ok(self.as_primary(&None)),
+                _ => {}
+            }
+            let at = self.primary_of(&catalogue).await.unwrap_or_else(|e| {
+                if !std::mem::replace(&mut said, true) {
+                    warn!("it is not said which node is the primary: {e}");
                 }
-                (Some(node), Some(c)) => c.members().get(&node).map(|m| m.address.clone()),
-                _ => match self.asked_to_join() {
-                    // It may have been ended while it founded a cluster: the next server that joins has it done.
-                    None => return Ok(self.as_primary(&None)),
-                    Some(join) => primary_at(self, &join).await.unwrap_or_else(|e| {
-                        if !std::mem::replace(&mut said, true) {
-                            warn!("{join} does not say which node is the primary: {e}");
-                        }
-                        None
-                    }),
-                },
-            };
+                None
+            });
             if let Some(at) = at {
                 let primary = Primary::parse(&at);
                 let primary =
                     primary.map_err(|why| Error::new(SqlState::INVALID_PARAMETER_VALUE, why))?;
-                let (primary, target) = primary.movable();
+                let (mut primary, target) = primary.movable();
+                primary.number = Some(self.number);
                 *self.target.lock() = Some(target);
                 info!(primary = %at, "this server follows");
                 return Ok(with_wanted(self.named(Some(primary)), &catalogue));
             }
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Where the primary is by this catalogue; without one, as the server says that this one is to join.
+    async fn primary_of(self: &Arc<Seat>, catalogue: &Option<Catalogue>) -> Result<Option<String>> {
+        match (led_by(catalogue), catalogue, self.asked_to_join()) {
+            (Some(node), Some(c), _) => Ok(c.members().get(&node).map(|m| m.address.clone())),
+            (_, _, Some(join)) => primary_at(self, &join).await,
+            _ => Ok(None),
+        }
+    }
+
+    /// Ready when the primary is another one than this, from which the database is to be copied.
+    pub async fn has_another_primary(self: &Arc<Seat>, than: &Primary) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            // One that does not answer, or does not know, says nothing against it.
+            let Ok(Some(at)) = self.primary_of(&self.newest_catalogue()).await else {
+                continue;
+            };
+            if Primary::parse(&at).is_ok_and(|p| p.address() != than.address()) {
+                return info!(primary = %at, "the primary is another one now");
+            }
         }
     }
 
@@ -103,8 +127,7 @@ impl Seat {
 /// Whether this node was a member, and is none as far as is known here.
 fn is_gone(seat: &Seat) -> bool {
     let founded = seat.catalogue().filter(|c| c.phase().is_some());
-    let is_member =
-        |c: ::cluster::Catalogue| seat.me().is_some_and(|me| c.members().contains_key(&me));
+    let is_member = |c: Catalogue| seat.me().is_some_and(|me| c.members().contains_key(&me));
     seat.was_joined() && founded.is_some_and(|c| !is_member(c))
 }
 
@@ -177,7 +200,7 @@ async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
     let first = first.ok_or_else(|| system("it is not said where"))?;
     if seat.identity.get().is_none() {
         let identity = Identity {
-            node: seat.draw(),
+            node: seat.number,
             joined: Some(first),
             witness: seat.kind == Kind::Witness,
         };

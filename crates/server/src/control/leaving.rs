@@ -111,6 +111,7 @@ impl Seat {
 
     /// This node is no member any more, durably; it is to stop.
     fn has_left(&self) {
+        env::fault::point("members.left.before_mark");
         if let Err(e) = tokio::task::block_in_place(|| keep(&self.dir, LEFT, b"")) {
             warn!("that this node has left its cluster could not be written: {e}");
         }

@@ -26,6 +26,15 @@ type Connection = CopyBoth<Line<TcpStream>>;
 /// Most questions of a member that wait for one node.
 const MOST: usize = 32;
 
+async fn connect(primary: &Primary) -> Result<Connection> {
+    let mut primary = primary.clone();
+    primary.connect_timeout = primary.connect_timeout.min(CONNECT);
+    let parameters = [(membership::REPLICATION, "control")];
+    let link = primary.connect(&parameters).await?;
+    let (stream, input) = link.into_parts();
+    Ok(CopyBoth::new(stream, input))
+}
+
 /// Connections to other nodes, by address.
 #[derive(Default)]
 pub struct Roads {
@@ -53,13 +62,17 @@ impl Roads {
         }
         // It was of an earlier start of that node.
         self.idle.lock().remove(&address);
-        let mut primary = primary.clone();
-        primary.connect_timeout = primary.connect_timeout.min(CONNECT);
-        let parameters = [(membership::REPLICATION, "control")];
-        let link = primary.connect(&parameters).await?;
-        let (stream, input) = link.into_parts();
-        self.exchange(CopyBoth::new(stream, input), &address, question)
-            .await?
+        let made = connect(primary).await?;
+        self.exchange(made, &address, question).await?
+    }
+
+    /// The same for a question that must not be asked twice. None: it was asked, and the connection ended before the answer.
+    pub async fn ask_once(&self, primary: &Primary, question: &[u8]) -> Result<Option<Vec<u8>>> {
+        let made = connect(primary).await?;
+        match self.exchange(made, &primary.address(), question).await {
+            Ok(answer) => answer.map(Some),
+            Err(_) => Ok(None),
+        }
     }
 
     /// The inner result is the other end's. Dropped on the way, it takes the connection with it.

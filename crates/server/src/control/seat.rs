@@ -36,6 +36,8 @@ pub struct Seat {
     pub(super) dir: PathBuf,
     pub(super) config: Config,
     pub(super) kind: Kind,
+    /// This member's number, or the one that it is to have.
+    pub(super) number: NodeId,
     /// Of a witness: what proves that it is of the cluster.
     pub(super) membership: OnceLock<Arc<Membership>>,
     pub(super) runtime: Handle,
@@ -160,12 +162,17 @@ impl Seat {
             return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what));
         }
         let incomplete = dir.join(INCOMPLETE).exists();
+        let env = Env::os();
+        // Zero is nothing's number, and half of all are plenty.
+        let drawn = || (env.random.next_u64() >> 1).max(1);
+        let number = identity.as_ref().map_or_else(drawn, |i| i.node);
         let seat = Arc::new_cyclic(|own| Seat {
             own: own.clone(),
-            env: Env::os(),
+            env,
             dir,
             config: config.clone(),
             kind,
+            number,
             membership: OnceLock::new(),
             runtime: Handle::current(),
             roads: Roads::default(),

@@ -42,8 +42,8 @@ use protocol::frontend::{self, Reader, violation};
 use protocol::line::Protection;
 use protocol::scram;
 use protocol::startup::{
-    CANCEL_REQUEST, GSS_REQUEST, LISTEN, MAX_STARTUP, RELAYED, REPORT_SETTINGS, SESSION_USER,
-    SSL_REQUEST, Startup,
+    CANCEL_REQUEST, GSS_REQUEST, LISTEN, MAX_STARTUP, MEMBER, RELAYED, REPORT_SETTINGS,
+    SESSION_USER, SSL_REQUEST, Startup,
 };
 use protocol::tls::Acceptor;
 use replica::proof::{Claim, Purpose};
@@ -209,12 +209,12 @@ async fn enter<S: Stream, E: Engine>(
         if purpose == Purpose::Replica {
             wire.out.authentication_ok();
             wire.out.ready(TxnStatus::Idle);
-            let listen = hello.parameters.iter().find(|p| p.0 == LISTEN);
-            let listen = listen.and_then(|p| p.1.parse().ok());
+            let said = |name: &str| hello.parameters.iter().find(|p| p.0 == name);
             let visitor = Visitor {
                 user,
-                listen,
+                listen: said(LISTEN).and_then(|p| p.1.parse().ok()),
                 member,
+                number: said(MEMBER).and_then(|p| p.1.parse().ok()),
             };
             return Ok(Some(Started::Replica(visitor)));
         }

@@ -18,4 +18,6 @@ pub struct Visitor {
     pub listen: Option<SocketAddr>,
     /// The node that it has proven to be; none: a stranger, which may read the log.
     pub member: Option<String>,
+    /// Its number in a cluster that runs itself, by its own word.
+    pub number: Option<u64>,
 }

@@ -21,7 +21,7 @@ use node::restart::{Patience, Restart, Word};
 use node::{Node, Notice};
 use parking_lot::Mutex;
 use protocol::Line;
-use protocol::startup::LISTEN;
+use protocol::startup::{LISTEN, MEMBER};
 use replica::ship::Heard;
 use sql::engine::GoOn;
 use std::net::SocketAddr;
@@ -322,6 +322,8 @@ impl Follow {
     async fn connect(&self) -> Result<CopyBoth<Line<TcpStream>>> {
         let mut parameters = vec![("replication", "canon"), ("application_name", &*self.name)];
         parameters.extend(self.listen.as_deref().map(|at| (LISTEN, at)));
+        let number = self.primary.number.map(|n| n.to_string());
+        parameters.extend(number.as_deref().map(|n| (MEMBER, n)));
         let link = self.primary.connect(&parameters).await?;
         CopyBoth::begin(link, commands::LOG).await
     }

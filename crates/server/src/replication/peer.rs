@@ -22,6 +22,8 @@ pub struct Primary {
     server: Conninfo,
     /// What this node proves to it, and has it prove.
     pub member: Option<Arc<Membership>>,
+    /// This node's number in a cluster that runs itself, which it says where it follows.
+    pub number: Option<u64>,
     /// Where the primary is now, where that can change while this node runs. It wins over host and port.
     target: Option<Target>,
 }
@@ -76,6 +78,7 @@ impl Primary {
         Ok(Primary {
             server,
             member: None,
+            number: None,
             target: None,
         })
     }

@@ -444,6 +444,7 @@ impl Carrier {
             user,
             listen,
             member,
+            number,
         } = visitor;
         let Message::Hello {
             node: name, last, ..
@@ -469,6 +470,9 @@ impl Carrier {
         };
         let older = senders.archive.clone().map(|a| a as Arc<dyn OlderLog>);
         let sending = Sending::new(node.clone(), older.clone(), peer, name, &address, *last);
+        if let Some(number) = number {
+            node.shipping().says_number(sending.id(), number);
+        }
         // Clients are sent to members alone, and only members are asked and told.
         let reached = reached_at(listen, origin.address).filter(|_| member);
         if let Some(at) = reached {

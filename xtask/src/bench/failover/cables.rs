@@ -6,7 +6,8 @@
 //! Each member tells the others the address of its cable. A cable finds out which member a connection comes from: `/proc/net/tcp` names the socket, and
 //! `/proc/PID/fd` its owner. What stood still ends when the cut is over, as a connection does whose packets were lost for long.
 //!
-//! Left out on purpose: delays and lost packets, and clients, which reach each node directly.
+//! Left out on purpose: delays and lost packets, and clients, which reach each node directly. So does the news of a newer term, which nodes send to where
+//! the others take clients: a primary that is cut off may hear so that it leads no more.
 
 use crate::Result;
 use std::io::{ErrorKind, Read, Write};

@@ -1,0 +1,54 @@
+//! Servers that join while other things happen.
+
+use super::*;
+
+/// A server that joins begins its copy at the primary, which is lost before any of it has come. Without a look where the primary is now it would dial the lost one
+/// for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_joins_copies_from_the_next_primary_when_the_first_is_lost() {
+    if skip() {
+        return;
+    }
+    let mut nodes = of_three(&[]).await;
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 2);
+    writers.more(20, &nodes).await;
+    // Two of three are stopped: the third one can still say which node was the primary, and no other one is named.
+    signal(&nodes[0], "-STOP");
+    signal(&nodes[2], "-STOP");
+    let (http, join) = (free_port(), at(&nodes[1]));
+    let address = format!("127.0.0.1:{http}");
+    let mut server = Server::canon(&[
+        ("CANON_NODE_NAME", "d"),
+        ("CANON_HTTP", &address),
+        ("CANON_CLUSTER_JOIN", &join),
+    ]);
+    server.launch();
+    let deadline = Instant::now() + HANG;
+    let first = format!("primary={}", at(&nodes[0]));
+    while !server.log_tail().contains(&first) {
+        assert!(Instant::now() < deadline, "{}", server.log_tail());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    nodes[0].server.kill();
+    signal(&nodes[2], "-CONT");
+    server.ready().await;
+    let d = Node { server, http };
+    follows(&d).await;
+    says(&d, "it is a member", |m| {
+        m.contains("canon_member_copy{member=\"d\"} 1")
+    })
+    .await;
+    writers.more(20, &nodes).await;
+    let acknowledged = writers.end().await;
+    has_all(
+        &nodes[leader(&nodes[1..]).expect("one leads") + 1],
+        &acknowledged,
+    )
+    .await;
+    nodes[0].server.launch();
+    nodes[0].server.ready().await;
+    can_fail_over(&d).await;
+    has_all(&d, &acknowledged).await;
+    has_all(&nodes[0], &acknowledged).await;
+}
