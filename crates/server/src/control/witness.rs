@@ -17,81 +17,84 @@ use crate::replication::{Membership, Primary};
 use crate::start::{bind, refuse_plain_network, say_certificates, start_logging};
 use ::cluster::Kind;
 use base::{Error, Result, SqlState};
+use clap::{Args, FromArgMatches};
 use env::Env;
 use service::{http, runtime, stop_signal, system};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{error, info};
 
-/// What `canon witness` is told.
-#[derive(clap::Args)]
-pub struct WitnessOptions {
-    /// Directory of the witness; made when it is absent
-    #[arg(long, value_name = "DIR", env = "CANON_DATA")]
-    data: Option<PathBuf>,
-    /// Address for the other members
-    #[arg(long, value_name = "HOST:PORT", env = "CANON_LISTEN")]
-    listen: Option<String>,
-    /// Address for /healthz, /readyz and /metrics; none: no HTTP
-    #[arg(long, value_name = "HOST:PORT", env = "CANON_HTTP")]
-    http: Option<String>,
-    /// Configuration file, as a server's
-    #[arg(long, value_name = "FILE", env = "CANON_CONFIG")]
-    config: Option<PathBuf>,
-    /// Join the cluster that the server at this address belongs to: needed once
-    #[arg(long, value_name = "HOST:PORT", env = "CANON_CLUSTER_JOIN")]
-    join: Option<String>,
-    /// Where other members reach this witness; else the address that it listens on
-    #[arg(long, value_name = "HOST:PORT", env = "CANON_CLUSTER_ADDRESS")]
-    cluster_address: Option<String>,
-    /// What this member, and no other, is called; else its host's name and port
-    #[arg(long, value_name = "NAME", env = "CANON_NODE_NAME")]
-    node_name: Option<String>,
-    /// A copy of CANON_SECRET from a server's data directory; needed once
-    #[arg(long, value_name = "FILE", env = "CANON_CLUSTER_SECRET_FILE")]
-    cluster_secret_file: Option<PathBuf>,
-    /// Let connections without TLS in from other machines
-    #[arg(long, env = "CANON_ALLOW_PLAIN_NETWORK")]
-    allow_plain_network: bool,
-    /// The witness's certificate for TLS, PEM, with those of authorities between it and one that the members know
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_CERTIFICATE")]
-    tls_certificate: Option<PathBuf>,
-    /// The certificate's private key, PEM; only the witness may read it
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_KEY")]
-    tls_key: Option<PathBuf>,
-    /// Authorities that sign certificates of the cluster's nodes, PEM
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_CLUSTER_CA")]
-    tls_cluster_ca: Option<PathBuf>,
-    /// error, warn, info, debug or trace
-    #[arg(long, value_name = "LEVEL", env = "CANON_LOG_LEVEL")]
-    log_level: Option<String>,
+/// What a witness takes of the settings of `canon start`.
+const TAKEN: [&str; 14] = [
+    "data",
+    "listen",
+    "http",
+    "config",
+    "join",
+    "cluster_address",
+    "cluster_secret_file",
+    "node_name",
+    "allow_plain_network",
+    "tls_certificate",
+    "tls_key",
+    "tls_cluster_ca",
+    "log_level",
+    "log_format",
+];
+
+fn is_taken(id: &clap::Id) -> bool {
+    TAKEN.contains(&id.as_str())
 }
 
-impl WitnessOptions {
-    fn config(&self) -> Result<Config> {
-        Config::load(&Overrides {
-            data: self.data.clone(),
-            listen: self.listen.clone(),
-            http: self.http.clone(),
-            config: self.config.clone(),
-            join: self.join.clone(),
-            cluster_address: self.cluster_address.clone(),
-            node_name: self.node_name.clone(),
-            cluster_secret_file: self.cluster_secret_file.clone(),
-            allow_plain_network: self.allow_plain_network,
-            tls_certificate: self.tls_certificate.clone(),
-            tls_key: self.tls_key.clone(),
-            tls_cluster_ca: self.tls_cluster_ca.clone(),
-            log_level: self.log_level.clone(),
-            ..Overrides::default()
+/// What `canon witness` is told: settings of `canon start`. The others may stand in the configuration file and in variables, where they mean nothing to a
+/// witness. As flags they are refused.
+#[derive(Clone, Debug)]
+pub struct WitnessOptions(Overrides);
+
+impl Args for WitnessOptions {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let all = Overrides::augment_args(command);
+        all.mut_args(|a| match is_taken(a.get_id()) {
+            true => a,
+            false => a.hide(true),
         })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        WitnessOptions::augment_args(command)
+    }
+}
+
+impl FromArgMatches for WitnessOptions {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let all = Overrides::augment_args(clap::Command::new("start"));
+        let given = |id: &clap::Id| {
+            let from = matches.value_source(id.as_str());
+            !is_taken(id) && from == Some(clap::parser::ValueSource::CommandLine)
+        };
+        if let Some(of_servers) = all.get_arguments().find(|a| given(a.get_id())) {
+            let flag = of_servers.get_long().unwrap_or_default();
+            let what = format!("--{flag} means nothing to a witness, which has no data\n");
+            return Err(clap::Error::raw(
+                clap::error::ErrorKind::UnknownArgument,
+                what,
+            ));
+        }
+        Overrides::from_arg_matches(matches).map(WitnessOptions)
+    }
+
+    fn update_from_arg_matches(
+        &mut self,
+        matches: &clap::ArgMatches,
+    ) -> std::result::Result<(), clap::Error> {
+        *self = WitnessOptions::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
 /// Runs a witness until it is told to stop, or has left its cluster.
 pub fn run(options: &WitnessOptions) -> Result<()> {
-    let config = options.config()?;
+    let config = Config::load(&options.0)?;
     start_logging(&config);
     if config.replica_of.is_some() {
         let what = "a witness has no data and follows no server: leave replica_of out";
@@ -170,4 +173,27 @@ async fn serve(config: &Config) -> Result<()> {
     drop(room.close().await);
     seat.stop().await;
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> std::result::Result<WitnessOptions, clap::Error> {
+        let command = WitnessOptions::augment_args(clap::Command::new("witness"));
+        let all = ["witness"].iter().chain(arguments);
+        WitnessOptions::from_arg_matches(&command.try_get_matches_from(all)?)
+    }
+
+    #[test]
+    fn a_witness_takes_settings_of_a_server_but_none_about_data() {
+        let options = parse(&["--data", "/w", "--join", "a:5432"]).expect("its own");
+        assert_eq!(options.0.join.as_deref(), Some("a:5432"));
+        let refused = parse(&["--data", "/w", "--max-memory", "1GB"]).expect_err("of servers");
+        assert!(refused.to_string().contains("--max-memory"), "{refused}");
+        let all = Overrides::augment_args(clap::Command::new("start"));
+        for name in TAKEN {
+            assert!(all.get_arguments().any(|a| a.get_id() == name), "{name}");
+        }
+    }
 }
