@@ -57,3 +57,39 @@ async fn members_leave_by_themselves_or_are_taken_out_and_join_again() {
     });
     has_all(leads.expect("one leads"), &acknowledged).await;
 }
+
+/// One that ends between the members' word and its own mark hears at its next start that it has left.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_ends_before_it_has_noted_that_it_left_hears_it_again() {
+    if skip() {
+        return;
+    }
+    let a = node("a", None, &[]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let fault = [("CANON_FAULT", "members.left.before_mark")];
+    let mut c = node("c", Some(&b.server), &fault).await;
+    for n in [&a, &b, &c] {
+        can_fail_over(n).await;
+    }
+    // The answer may be lost with the server.
+    canon(&["leave", "--server", &at(&c)]);
+    let ended = c.server.exited(HANG).await;
+    let log = c.server.log_tail();
+    assert!(ended.is_some_and(|s| !s.success()), "{log}");
+    says(&a, "c is gone", |m| !m.contains("member=\"c\"")).await;
+
+    let http = format!("127.0.0.1:{}", c.http);
+    let own = [("CANON_NODE_NAME", "c"), ("CANON_HTTP", http.as_str())];
+    c.server.set_env(&own);
+    c.server.launch();
+    let ended = c.server.exited(HANG).await;
+    let log = c.server.log_tail();
+    assert!(ended.is_some_and(|s| s.success()), "{log}");
+    // From now on the directory itself says so.
+    c.server.launch();
+    let refused = c.server.exited(HANG).await;
+    let log = c.server.log_tail();
+    assert!(refused.is_some_and(|s| !s.success()), "{log}");
+    assert!(log.contains("has left its cluster"), "{log}");
+}
