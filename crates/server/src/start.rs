@@ -450,14 +450,15 @@ impl Front {
             room = Some(WaitingRoom::open(all, why, config.entrance.tls.clone()));
         }
         let copies = Some(Restart::Stranded) != restart && restart.is_some();
-        if let (Some(seat), true) = (seat, copies) {
-            tokio::task::block_in_place(|| seat.begin_copy())?;
-        }
+        let marked = match seat.filter(|_| copies) {
+            Some(seat) => tokio::task::block_in_place(|| seat.begin_copy())?,
+            None => false,
+        };
         let copied = bootstrap::prepare(config, primary, restart);
-        let failed = match seat.filter(|_| empty) {
+        let prepared = match seat.filter(|_| empty) {
             // A copy that breaks off leaves nothing that the next one does not take away.
             Some(seat) => tokio::select! {
-                failed = copied => failed.map(Some),
+                prepared = copied => prepared.map(Some),
                 () = seat.has_another_primary(primary) => Ok(None),
             },
             None => copied.await.map(Some),
@@ -465,7 +466,13 @@ impl Front {
         if let Some(room) = room {
             self.listeners = room.close().await;
         }
-        failed
+        let prepared = prepared?;
+        // The log was only cut back: what the cluster has of it is here still.
+        let cut_back = prepared.is_some_and(|p| !p.copied && p.failed == 0);
+        if let (Some(seat), true) = (seat, marked && cut_back) {
+            tokio::task::block_in_place(|| seat.end_copy());
+        }
+        Ok(prepared.map(|p| p.failed))
     }
 
     /// The address that others reach best.

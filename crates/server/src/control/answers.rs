@@ -53,6 +53,9 @@ impl Members for Seat {
         };
         let reached = member.reached();
         let obstacle = match stands_in_the_way(&catalogue, &voters, &reached) {
+            _ if self.incomplete.load(Ordering::SeqCst) => Some(
+                "the copy here was taken anew, and has not yet all that the primary had".to_owned(),
+            ),
             _ if decides.is_none() => Some("the members reach no majority".to_owned()),
             Some(Obstacle::NoReplica) => Some("there is no other copy".to_owned()),
             Some(Obstacle::Votes { .. }) if voters.len() < MOST_VOTERS => Some(

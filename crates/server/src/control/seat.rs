@@ -319,17 +319,18 @@ impl Seat {
         joined.or_else(|| self.config.join.clone())
     }
 
-    /// The copy here is about to be replaced: until it has all that the primary had when it was followed again, this node testifies nothing.
-    pub fn begin_copy(&self) -> Result<()> {
-        if self.identity.get().is_none() {
-            return Ok(());
+    /// The copy here is about to be replaced: until it has all that the primary had when it was followed again, this node testifies nothing. Whether it would
+    /// have testified before.
+    pub fn begin_copy(&self) -> Result<bool> {
+        if self.identity.get().is_none() || self.incomplete.swap(true, Ordering::SeqCst) {
+            return Ok(false);
         }
-        self.incomplete.store(true, Ordering::SeqCst);
-        keep(&self.dir, INCOMPLETE, b"").map_err(system)
+        keep(&self.dir, INCOMPLETE, b"").map_err(system)?;
+        Ok(true)
     }
 
-    /// The copy is whole.
-    pub(super) fn end_copy(&self) {
+    /// The copy is whole, or was not replaced after all.
+    pub fn end_copy(&self) {
         match std::fs::remove_file(self.dir.join(INCOMPLETE)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 warn!("the mark of an incomplete copy stays: {e}");

@@ -42,8 +42,12 @@ pub fn led_term(config: &Config) -> Result<Option<u64>> {
 }
 
 /// Makes the directory one that this replica can follow with: does what the last life asked for, then copies the primary's database
-/// if there is none. How many copies in a row did not come.
-pub async fn prepare(config: &Config, primary: &Primary, restart: Option<Restart>) -> Result<u32> {
+/// if there is none.
+pub async fn prepare(
+    config: &Config,
+    primary: &Primary,
+    restart: Option<Restart>,
+) -> Result<Prepared> {
     let name = config.node_name.clone();
     let copying =
         block_in_place(|| Copying::new(place(config), name, Patience::default(), restart))?;
@@ -51,23 +55,34 @@ pub async fn prepare(config: &Config, primary: &Primary, restart: Option<Restart
         primary,
         name: &config.node_name,
         copying,
+        copied: false,
         began: Instant::now(),
         said: Instant::now(),
     };
     task.run().await
 }
 
+/// What a replica follows with.
+#[derive(Clone, Copy, Debug)]
+pub struct Prepared {
+    /// Copies in a row that did not come.
+    pub failed: u32,
+    /// Whether a copy of the primary's database has taken the place of what was here.
+    pub copied: bool,
+}
+
 struct Task<'a> {
     primary: &'a Primary,
     name: &'a str,
     copying: Copying,
+    copied: bool,
     began: Instant,
     /// When the progress was last said.
     said: Instant,
 }
 
 impl Task<'_> {
-    async fn run(&mut self) -> Result<u32> {
+    async fn run(&mut self) -> Result<Prepared> {
         let mut time = tokio::time::interval(TIME);
         time.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut link: Option<CopyBoth<Line<TcpStream>>> = None;
@@ -101,7 +116,10 @@ impl Task<'_> {
                         self.copying.handle(event, &mut out);
                     }
                     Do::Note(note) => self.note(note),
-                    Do::Ready { failed } => return Ok(failed),
+                    Do::Ready { failed } => {
+                        let copied = self.copied;
+                        return Ok(Prepared { failed, copied });
+                    }
                     Do::Fail(e) => return Err(e),
                 }
             }
@@ -149,6 +167,7 @@ impl Task<'_> {
                 }
             }
             Note::Copied { rows } => {
+                self.copied = true;
                 let milliseconds = self.began.elapsed().as_millis() as u64;
                 info!(rows, milliseconds, "copied");
             }
