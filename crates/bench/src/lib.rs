@@ -27,6 +27,7 @@ pub mod lag;
 pub mod reads;
 pub mod replay;
 mod run;
+pub mod split_workers;
 
 use base::Result;
 use embedded::{Database, DatabaseOptions};

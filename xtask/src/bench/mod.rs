@@ -8,8 +8,9 @@
 //!
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
 //! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`). So are `embedded`, the
-//! library in one process, `builds`, two builds of canon side by side, `split`, a hot row in a split column, `sites`, clients far from
-//! the primary, and `failover`, how long a cluster that runs itself is without commits when its primary is lost.
+//! library in one process, `builds`, two builds of canon side by side, `split`, a hot row in a split column, `split-workers`, the worker of
+//! such columns in counted time, `sites`, clients far from the primary, and `failover`, how long a cluster that runs itself is without
+//! commits when its primary is lost.
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
@@ -32,6 +33,7 @@ mod report;
 mod sample;
 mod sites;
 mod split;
+mod split_workers;
 mod svg;
 
 use crate::{Result, clients::Clients, command, guard::Guard, server, server::Server};
@@ -44,7 +46,7 @@ use std::time::Duration;
 
 const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|programs|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]\n\
-                     cargo xtask bench [replay|reads|lag|embedded|builds|split|sites|failover] --help";
+                     cargo xtask bench [replay|reads|lag|embedded|builds|split|split-workers|sites|failover] --help";
 
 struct Options {
     what: String,
@@ -98,6 +100,9 @@ pub fn main(args: &[String]) -> Result<()> {
     }
     if args.first().is_some_and(|what| what == "split") {
         return split::main(&args[1..]);
+    }
+    if args.first().is_some_and(|what| what == "split-workers") {
+        return split_workers::main(&args[1..]);
     }
     if args.first().is_some_and(|what| what == "sites") {
         return sites::main(&args[1..]);
