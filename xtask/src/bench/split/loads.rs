@@ -2,7 +2,32 @@
 //!
 //! Left out on purpose: the tables, which `tables` makes.
 
-use super::Options;
+/// What was asked for beside what always runs.
+#[derive(Default)]
+pub struct With {
+    /// The mode `rows`.
+    pub rows: bool,
+    /// Fixed numbers of records.
+    pub records: bool,
+    /// The thesis's implementation in SQL.
+    pub sql: bool,
+    /// The thesis's microbenchmark.
+    pub micro: bool,
+}
+
+impl With {
+    /// None: there is no such thing to ask for.
+    pub fn add(&mut self, name: &str) -> Option<()> {
+        match name {
+            "rows" => self.rows = true,
+            "records" => self.records = true,
+            "sql" => self.sql = true,
+            "micro" => self.micro = true,
+            _ => return None,
+        }
+        Some(())
+    }
+}
 
 pub const LEVELS: [(&str, &str); 3] = [
     ("RC", "read committed"),
@@ -173,27 +198,27 @@ pub const MOST_PRODUCTS: u32 = 128;
 
 impl Load {
     /// Those that run, with the ones that were asked for.
-    pub fn contestants(&self, options: &Options) -> Vec<Contestant> {
+    pub fn contestants(&self, with: &With) -> Vec<Contestant> {
         let mut all = self.contestants.to_vec();
         match self.shape {
-            Shape::Read if options.sql => {
+            Shape::Read if with.sql => {
                 all.push(HOT[3]);
                 all.extend(SQL);
             }
-            Shape::Micro(_) if options.sql => all.push(SQL[2]),
+            Shape::Micro(_) if with.sql => all.push(SQL[2]),
             Shape::Block | Shape::Thinking | Shape::One if all.len() == HOT.len() => {
-                all.extend(RECORDS.iter().filter(|_| options.records));
-                all.extend(ROWS.iter().filter(|_| options.rows));
-                all.extend(SQL.iter().filter(|_| options.sql));
+                all.extend(RECORDS.iter().filter(|_| with.records));
+                all.extend(ROWS.iter().filter(|_| with.rows));
+                all.extend(SQL.iter().filter(|_| with.sql));
             }
             _ => {}
         }
         all
     }
 
-    pub fn is_wanted(&self, options: &Options) -> bool {
-        let kind = options.micro || !matches!(self.shape, Shape::Micro(_));
-        kind && self.name.contains(&options.only)
+    pub fn is_wanted(&self, with: &With, only: &str) -> bool {
+        let kind = with.micro || !matches!(self.shape, Shape::Micro(_));
+        kind && self.name.contains(only)
     }
 
     /// At which levels it runs: a read by itself is the same at all.

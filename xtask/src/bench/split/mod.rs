@@ -38,18 +38,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use loads::{Contestant, LOADS, Load, RECORDS, ROWS, SQL, Shape, script};
+use loads::{Contestant, LOADS, Load, RECORDS, ROWS, SQL, Shape, With, script};
 
 const USAGE: &str = "cargo xtask bench split [--quick] [--with rows,records,sql,micro] [--only TEXT] [--rounds 3] [--seconds 4] \
                      [--clients 1,8,64] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]";
 
 struct Options {
-    /// Contestants beside those that always run: the mode `rows`, fixed numbers of records, the thesis's SQL.
-    rows: bool,
-    records: bool,
-    sql: bool,
-    /// The thesis's microbenchmark, too.
-    micro: bool,
+    with: With,
     /// Of the loads, those with this text in their names.
     only: String,
     rounds: usize,
@@ -62,10 +57,7 @@ struct Options {
 
 fn options(args: &[String]) -> Result<Options> {
     let mut options = Options {
-        rows: false,
-        records: false,
-        sql: false,
-        micro: false,
+        with: With::default(),
         only: String::new(),
         rounds: 3,
         seconds: 4,
@@ -81,13 +73,7 @@ fn options(args: &[String]) -> Result<Options> {
             "--quick" => (options.rounds, options.seconds) = (1, 2),
             "--with" => {
                 for one in value()?.split(',') {
-                    match one {
-                        "rows" => options.rows = true,
-                        "records" => options.records = true,
-                        "sql" => options.sql = true,
-                        "micro" => options.micro = true,
-                        _ => return Err(USAGE.into()),
-                    }
+                    options.with.add(one).ok_or(USAGE)?;
                 }
             }
             "--only" => options.only = value()?.into(),
@@ -256,7 +242,10 @@ pub fn main(args: &[String]) -> Result<()> {
     for s in &servers {
         tables::prepare(s, most_clients(&options))?;
     }
-    let chosen: Vec<&Load> = LOADS.iter().filter(|l| l.is_wanted(&options)).collect();
+    let chosen: Vec<&Load> = LOADS
+        .iter()
+        .filter(|l| l.is_wanted(&options.with, &options.only))
+        .collect();
     prepare_chosen(&servers, &chosen, &options)?;
     let head = about(&options, args);
     let write = options.write;
@@ -282,7 +271,11 @@ fn most_clients(options: &Options) -> u32 {
 /// The tables with a fixed number of records that a chosen load needs. Their names end with the number.
 fn prepare_chosen(servers: &[Server], chosen: &[&Load], options: &Options) -> Result<()> {
     let runs = |c: &Contestant| {
-        let has = |l: &&&Load| l.contestants(options).iter().any(|o| o.table == c.table);
+        let has = |l: &&&Load| {
+            l.contestants(&options.with)
+                .iter()
+                .any(|o| o.table == c.table)
+        };
         chosen.iter().find(has).is_some()
     };
     for c in RECORDS.iter().chain(&ROWS).chain(&SQL).filter(|c| runs(c)) {
@@ -350,7 +343,7 @@ impl Run {
         let most = most_clients(&self.options);
         for load in chosen {
             println!("== {}", load.name);
-            let all = load.contestants(&self.options);
+            let all = load.contestants(&self.options.with);
             for clients in self.options.clients.clone() {
                 for &(short, level) in load.levels() {
                     let samples = self.measure(load, &all, level, clients)?;
