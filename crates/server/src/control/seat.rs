@@ -11,6 +11,7 @@ use env::Env;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -112,17 +113,20 @@ fn has_its_log(dir: &Path) -> Result<()> {
     ))
 }
 
-/// Writes a file whole, durably.
+/// Writes a file whole, durably, for this user only.
 pub(super) fn keep(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     if !dir.exists() {
-        std::fs::create_dir_all(dir)?;
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir)?;
         // The new directory's name stands in the one above.
         if let Some(above) = dir.parent() {
             std::fs::File::open(above)?.sync_all()?;
         }
     }
     let temporary = dir.join("new");
-    let mut file = std::fs::File::create(&temporary)?;
+    let mut options = std::fs::OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&temporary)?;
     io::Write::write_all(&mut file, bytes)?;
     file.sync_all()?;
     std::fs::rename(&temporary, dir.join(name))?;
