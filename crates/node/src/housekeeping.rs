@@ -1,5 +1,7 @@
 //! What goes on beside the work: epochs tick, old versions and schemas are forgotten, checkpoints are written when the log has grown.
 //!
+//! `house` has the threads, and each kind of work is a visit to a node.
+//!
 //! Left out on purpose: doing any of it faster than needed. A node may share its processors with its clients.
 
 use base::{Error, Position, Result, SqlState};
@@ -9,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::following::Following;
+use crate::house::Chore;
 use crate::node::{Shared, failed, stopping};
 use crate::promote::Role;
 
@@ -17,6 +20,13 @@ const SPARE_PAUSE: Duration = Duration::from_millis(12);
 
 /// Between two looks whether a spare segment was used up.
 const SPARE_LOOK: Duration = Duration::from_millis(50);
+
+/// Between two looks whether a checkpoint is due.
+const CHECKPOINT_LOOK: Duration = Duration::from_millis(500);
+
+/// How often the anchor is written while the log grows, in nanoseconds; and how often it is looked whether a segment was begun.
+const ANCHOR_EVERY: u64 = 500_000_000;
+const ANCHOR_LOOK: Duration = Duration::from_millis(50);
 
 /// Before a checkpoint that could not be written is tried again, at first.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -56,42 +66,28 @@ impl Shared {
         Ok(keep)
     }
 
-    pub(crate) fn keep_house(&self) {
-        // After a checkpoint, whose snapshot held them, a great many versions go at once: sessions and replay come first.
-        self.options.env.spawn.give_way();
-        let clock = &self.options.env.clock;
-        let age = self.options.snapshot_max_age.as_millis() as u64;
-        let step = Duration::from_millis(5).min(self.options.epoch_max_duration);
-        let mut last_epoch = clock.monotonic_nanos();
-        let mut last_tick = 0;
-        while !self.stopping.load(Ordering::SeqCst) {
-            clock.sleep(step);
-            let store = &self.manager.store;
-            let mut tick = || {
-                let now = clock.monotonic_nanos();
-                if now - last_tick < step.as_nanos() as u64 {
-                    return;
-                }
-                last_tick = now;
-                let long = now - last_epoch >= self.options.epoch_max_duration.as_nanos() as u64;
-                if long && self.role() == Role::Primary {
-                    self.pipeline.order.tick();
-                    last_epoch = now;
-                }
-                store.snapshots.tick(now / 1_000_000, age);
-            };
-            tick();
-            // What a long snapshot held is gone before the checkpointer, who may be the one that held it, asks how much it was.
-            store.memory.note_peak();
-            let decided = self.manager.marks.decided.get();
-            // A pass over millions of records takes longer than an epoch may.
-            let done = store.reclaim_beside(decided, &mut tick);
-            let (versions, waiting) = &self.reclaimed;
-            versions.fetch_add(done.versions as u64, Ordering::Relaxed);
-            waiting.store(done.waiting as u64, Ordering::Relaxed);
-            let oldest = store.snapshots.live(decided)[0];
-            self.manager.forget_before(oldest);
+    /// Between two visits of the housekeeper.
+    fn step(&self) -> Duration {
+        Duration::from_millis(5).min(self.options.epoch_max_duration)
+    }
+
+    /// An epoch ends, if it is time.
+    pub(crate) fn tick(&self) {
+        let now = self.options.env.clock.monotonic_nanos();
+        let mut ticks = self.ticks.lock();
+        if now.saturating_sub(ticks.last) < self.step().as_nanos() as u64 {
+            return;
         }
+        ticks.last = now;
+        let long = now.saturating_sub(ticks.epoch);
+        if long >= self.options.epoch_max_duration.as_nanos() as u64 && self.role() == Role::Primary
+        {
+            self.pipeline.order.tick();
+            ticks.epoch = now;
+        }
+        drop(ticks);
+        let age = self.options.snapshot_max_age.as_millis() as u64;
+        self.manager.store.snapshots.tick(now / 1_000_000, age);
     }
 
     /// Whether what is to be logged waits for room on the disk.
@@ -139,96 +135,172 @@ impl Shared {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
 
-    pub(crate) fn run_checkpoints(&self) {
-        self.options.env.spawn.give_way();
-        let clock = &self.options.env.clock;
-        // None: what the last checkpoint left is not known, nor whether one now makes room.
-        let mut at_bytes = None;
-        // After a failure it is tried again, by and by less often.
-        let (mut not_before, mut pause) = (0, AGAIN);
-        loop {
-            let wanted = {
-                let mut s = self.checkpoint.0.lock();
-                if s.wanted == s.done && !self.stopping.load(Ordering::SeqCst) {
-                    self.checkpoint
-                        .1
-                        .wait_for(&mut s, Duration::from_millis(500));
-                }
-                s.wanted
-            };
-            if self.stopping.load(Ordering::SeqCst) {
-                return;
+/// When epochs ticked: nanoseconds.
+#[derive(Default)]
+pub(crate) struct Ticks {
+    last: u64,
+    epoch: u64,
+}
+
+/// The housekeeper's.
+pub(crate) struct Sweep;
+
+impl Chore for Sweep {
+    fn visit(&mut self, node: &Shared, tick: &dyn Fn()) -> Duration {
+        let clock = &node.options.env.clock;
+        let store = &node.manager.store;
+        tick();
+        // What a long snapshot held is gone before the checkpointer, who may be the one that held it, asks how much it was.
+        store.memory.note_peak();
+        let decided = node.manager.marks.decided.get();
+        // A pass over millions of records takes longer than an epoch may.
+        let step = node.step();
+        let mut last = clock.monotonic_nanos();
+        let done = store.reclaim_beside(decided, &mut || {
+            let now = clock.monotonic_nanos();
+            if now.saturating_sub(last) >= step.as_nanos() as u64 {
+                last = now;
+                tick();
             }
-            // It may take long: no session waits for this thread but one that asks for a checkpoint.
-            if self.manager.store.memory.has_shrunk() {
-                store::give_pages_back();
-            }
-            let followed = self.following.lock().as_ref().map_or(0, |f| {
-                let bytes = &f.stats.bytes;
-                bytes.load(Ordering::Relaxed)
-            });
-            let bytes = self.pipeline.stats.bytes.load(Ordering::Relaxed) + followed;
-            let full = self.is_disk_full();
-            let asked = wanted > self.checkpoint.0.lock().done;
-            // Log that was kept for somebody who does not need it any more goes by the checkpoint that is there; a new one may make room, too.
-            let grown = match full {
-                true => !self.has_pruned() && at_bytes != Some(bytes),
-                false => bytes - at_bytes.unwrap_or(0) > self.options.checkpoint_bytes,
-            };
-            if asked || grown && clock.monotonic_nanos() >= not_before {
-                while fault::fallible("node.before_checkpoint").is_err()
-                    && !self.stopping.load(Ordering::SeqCst)
-                {
-                    clock.sleep(Duration::from_millis(1));
-                }
-                let done = self.write_checkpoint(true);
-                match &done {
-                    Ok(()) => (at_bytes, not_before, pause) = (Some(bytes), 0, AGAIN),
-                    Err(_) => {
-                        not_before = clock.monotonic_nanos() + pause.as_nanos() as u64;
-                        pause = (2 * pause).min(16 * AGAIN);
-                    }
-                }
-                let mut s = self.checkpoint.0.lock();
-                s.done = s.done.max(wanted);
-                s.last_error = done.err();
-                self.checkpoint.1.notify_all();
-            }
+        });
+        let (versions, waiting) = &node.reclaimed;
+        versions.fetch_add(done.versions as u64, Ordering::Relaxed);
+        waiting.store(done.waiting as u64, Ordering::Relaxed);
+        let oldest = store.snapshots.live(decided)[0];
+        node.manager.forget_before(oldest);
+        step
+    }
+}
+
+/// The checkpointer's.
+pub(crate) struct Checkpoints {
+    /// Bytes of log when the last was written. None: what the last left is not known, nor whether one now makes room.
+    at_bytes: Option<u64>,
+    /// After a failure it is tried again, by and by less often.
+    not_before: u64,
+    pause: Duration,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Checkpoints {
+        Checkpoints {
+            at_bytes: None,
+            not_before: 0,
+            pause: AGAIN,
         }
     }
+}
 
-    /// Has spare segments ready, also while a checkpoint is written: else the log waits until one is made.
-    pub(crate) fn keep_spares(&self) {
-        self.options.env.spawn.give_way();
-        let log = self.dir.log();
-        let stops = || self.stopping.load(Ordering::SeqCst);
+impl Checkpoints {
+    /// Whether one is to be written that nothing asked for.
+    fn is_due(&self, node: &Shared, bytes: u64) -> bool {
+        // Log that was kept for a node that does not need it any more goes by the checkpoint that is there; a new one may make room, too.
+        let grown = match node.is_disk_full() {
+            true => !node.has_pruned() && self.at_bytes != Some(bytes),
+            false => bytes - self.at_bytes.unwrap_or(0) > node.options.checkpoint_bytes,
+        };
+        grown && node.options.env.clock.monotonic_nanos() >= self.not_before
+    }
+}
+
+impl Chore for Checkpoints {
+    fn is_asked(&self, node: &Shared) -> bool {
+        let s = node.checkpoint.0.lock();
+        s.wanted > s.done
+    }
+
+    fn visit(&mut self, node: &Shared, _: &dyn Fn()) -> Duration {
+        let clock = &node.options.env.clock;
+        let wanted = node.checkpoint.0.lock().wanted;
+        // It may take long: no session waits for this thread but one that asks for a checkpoint.
+        if node.manager.store.memory.has_shrunk() {
+            store::give_pages_back();
+        }
+        let followed = node.following.lock().as_ref().map_or(0, |f| {
+            let bytes = &f.stats.bytes;
+            bytes.load(Ordering::Relaxed)
+        });
+        let bytes = node.pipeline.stats.bytes.load(Ordering::Relaxed) + followed;
+        if !self.is_asked(node) && !self.is_due(node, bytes) {
+            return CHECKPOINT_LOOK;
+        }
+        let stops = || node.stopping.load(Ordering::SeqCst);
+        while fault::fallible("node.before_checkpoint").is_err() && !stops() {
+            clock.sleep(Duration::from_millis(1));
+        }
+        let done = node.write_checkpoint(true);
+        match &done {
+            Ok(()) => (self.at_bytes, self.not_before, self.pause) = (Some(bytes), 0, AGAIN),
+            Err(_) => {
+                self.not_before = clock.monotonic_nanos() + self.pause.as_nanos() as u64;
+                self.pause = (2 * self.pause).min(16 * AGAIN);
+            }
+        }
+        let mut s = node.checkpoint.0.lock();
+        s.done = s.done.max(wanted);
+        s.last_error = done.err();
+        node.checkpoint.1.notify_all();
+        CHECKPOINT_LOOK
+    }
+}
+
+/// Has spare segments ready, also while a checkpoint is written: else the log waits until one is made.
+pub(crate) struct Spares;
+
+impl Chore for Spares {
+    fn visit(&mut self, node: &Shared, _: &dyn Fn()) -> Duration {
+        let log = node.dir.log();
+        let stops = || node.stopping.load(Ordering::SeqCst);
         // At full speed it would take a processor from replay or commits for a tenth of a second.
         let pause = || match (stops(), log.spares()) {
             (true, _) => {}
-            (_, 0) => self.options.env.clock.sleep(SPARE_PAUSE / 4),
-            _ => self.options.env.clock.sleep(SPARE_PAUSE),
+            (_, 0) => node.options.env.clock.sleep(SPARE_PAUSE / 4),
+            _ => node.options.env.clock.sleep(SPARE_PAUSE),
         };
-        while !stops() {
-            // What becomes free then is for what waits for room, which may need more than a segment.
-            let made = match self.is_disk_full() {
-                true => Ok(false),
-                false => log.prepare_spare(&pause),
-            };
-            let rest = match made {
-                Ok(true) => continue,
-                Ok(false) => SPARE_LOOK,
-                Err(e) => {
-                    if !e.is_retryable() {
-                        env::say!("canon: could not prepare a log segment: {e}");
-                    }
-                    SPARE_LOOK * 10
+        // What becomes free then is for what waits for room, which may need more than a segment.
+        let made = match node.is_disk_full() {
+            true => Ok(false),
+            false => log.prepare_spare(&pause),
+        };
+        match made {
+            Ok(true) => Duration::ZERO,
+            Ok(false) => SPARE_LOOK,
+            Err(e) => {
+                if !e.is_retryable() {
+                    env::say!("canon: could not prepare a log segment: {e}");
                 }
-            };
-            let mut s = self.checkpoint.0.lock();
-            if !stops() {
-                self.checkpoint.1.wait_for(&mut s, rest);
+                SPARE_LOOK * 10
             }
         }
+    }
+}
+
+/// Writes the anchor while the log grows: half a second behind at most, or a segment.
+#[derive(Default)]
+pub(crate) struct Anchors {
+    written: u64,
+    segment: u64,
+    failing: bool,
+}
+
+impl Chore for Anchors {
+    fn visit(&mut self, node: &Shared, _: &dyn Fn()) -> Duration {
+        let reach = node.dir.log().reach();
+        let now = node.options.env.clock.monotonic_nanos();
+        let begun = reach.map_or(0, |r| r.point.segment);
+        if begun != self.segment || now >= self.written + ANCHOR_EVERY {
+            match node.dir.note_reach() {
+                Ok(_) => self.failing = false,
+                // Said once: what is known is only older.
+                Err(e) if !std::mem::replace(&mut self.failing, true) => {
+                    env::say!("canon: the anchor could not be written: {e}");
+                }
+                Err(_) => {}
+            }
+            (self.written, self.segment) = (now, begun);
+        }
+        ANCHOR_LOOK
     }
 }

@@ -1,7 +1,7 @@
 //! A node: the rooms below put together. `pipeline` runs what was decided (log, publish, release), `recovery` comes back
-//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it.
+//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it, by the threads of a `house`, `ended` is a node that was stopped in its process.
 //! `start_check` decides whether a log is all that it was, `reach` keeps the anchor that tells. `shipping` is what a
-//! primary keeps for its replicas, `sending` its end of a connection to one of them (with `log_reads`, `pace` and `hand_over`), `receiving` a replica's end, `copying` what it does before it has a database to follow with (`restart` says why), `holding` the snapshots that a primary keeps for transactions at replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
+//! primary keeps for its replicas, `sending` its end of a connection to one of them (with `log_reads`, `pace` and `hand_over`), `receiving` a replica's end, `copying` what it does before it has a database to follow with (`restart` says why), `reading` where a strong read stands and when it may read, `holding` the snapshots that a primary keeps for transactions at replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
 //! `splits` gives hot split values further records, `certify` decides candidates of other nodes, `site` sends them by a `certifier`, `topology` is all in which the ways differ that a cluster's nodes share work, `steps` is a node without threads, `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
 //!
 //! No SQL here.
@@ -11,9 +11,11 @@ mod certifier;
 mod certify;
 pub mod checkpoint;
 pub mod copying;
+mod ended;
 mod following;
 mod hand_over;
 pub mod holding;
+mod house;
 mod housekeeping;
 mod log_reads;
 mod node;
@@ -25,6 +27,7 @@ mod pace;
 mod pipeline;
 mod promote;
 pub mod reach;
+pub mod reading;
 pub mod receiving;
 pub mod recovery;
 mod replaying;
@@ -42,7 +45,9 @@ pub mod verify;
 
 pub use certifier::{Certifier, Request};
 pub use certify::Verdict;
+pub use ended::Ended;
 pub use following::{FollowStats, Following};
+pub use house::House;
 pub use log_reads::OlderLog;
 pub use node::Node;
 pub use notice::Notice;

@@ -1,9 +1,7 @@
 //! A node from start to stop: the data directory, recovery, the flusher, the housekeeper, the checkpointer.
 //!
-//! Threads: *flusher* (see `pipeline`) at a primary, *follower* (see `following`) and replay's at a replica; *housekeeper*, which ticks epochs,
-//! reclaims versions and forgets old schemas; *checkpointer*, which writes a checkpoint when the log has grown by `checkpoint_bytes`
-//! since the last; *spares*, which has segments of the log ready before they are needed; *anchor*, which writes down how far the log has
-//! reached (`reach`).
+//! Threads of a node: *flusher* (see `pipeline`) at a primary; *follower*, *own log* (see `following`) and those of replay at a replica. The threads of
+//! its house (`house`) do what goes on beside that.
 
 use base::region::Region;
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
@@ -26,6 +24,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 use crate::certifier::Certifier;
 use crate::following::Following;
+use crate::house::House;
+use crate::housekeeping::Ticks;
 use crate::notice::Notice;
 use crate::options::{NodeOptions, RecoveryReport};
 use crate::outcomes::{Outcome, Outcomes};
@@ -69,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) let_go: Notice,
     /// The way to the primary's certification, of a site.
     pub(crate) certifier: OnceLock<Arc<dyn Certifier>>,
+    pub(crate) ticks: Mutex<Ticks>,
 }
 
 #[derive(Default)]
@@ -84,7 +85,9 @@ const MADE_WITH: [(&str, &str); 1] = [("default_transaction_isolation", "read co
 /// A running node. Dropping it stops it cleanly.
 pub struct Node {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle>>,
+    flusher: Mutex<Option<JoinHandle>>,
+    /// What keeps house for it, and its number there.
+    house: Mutex<Option<(Arc<House>, u64)>>,
     report: RecoveryReport,
     path: PathBuf,
 }
@@ -115,7 +118,10 @@ impl Node {
             ..Default::default()
         };
         let dir = DataDir::open(&env, path, DirOptions { log, cluster: None }).map_err(failed)?;
-        let workers = env.spawn.parallelism().max(1);
+        let workers = match options.recovery_workers {
+            0 => env.spawn.parallelism().max(1),
+            n => n,
+        };
         let store = Arc::new(Store::default());
         let sequences = Arc::new(Sequences::default());
         let recovery = Recovery::new(store.clone(), sequences.clone(), workers);
@@ -128,13 +134,13 @@ impl Node {
             let catalog = recovery.finish(recovered.last)?;
             Ok::<_, Error>((recovered, catalog))
         });
-        let (recovered, mut catalog) = recovered?;
+        let (mut recovered, mut catalog) = recovered?;
         let asked = reach::Asked {
             env: &env,
             replica: options.replica,
             accept: options.accept_log_end,
         };
-        let accepted = reach::whole(&dir, &found, &recovered, asked)?;
+        let accepted = reach::whole(&dir, &found, &mut recovered, asked)?;
         let created = catalog.schema.version == 0;
         if created && options.replica {
             let what = "there is no database to follow with in this directory";
@@ -144,7 +150,10 @@ impl Node {
         if created {
             catalog = replay_changes(&store, &catalog, &bootstrap)?;
         }
-        store.memory.set_limit(options.max_memory);
+        match options.house.as_ref().and_then(|h| h.memory()) {
+            Some(budget) => store.memory.share(budget.clone()),
+            None => store.memory.set_limit(options.max_memory),
+        }
         // Recovery keeps no older versions, so nothing is shown before all of it may be (`Node::is_open`).
         let marks = Arc::new(match options.replica {
             true => Watermarks::unheard(recovered.last),
@@ -194,10 +203,12 @@ impl Node {
             held: AtomicBool::new(false),
             let_go: Notice::default(),
             certifier: OnceLock::new(),
+            ticks: Mutex::default(),
         });
         let node = Node {
             shared,
-            threads: Mutex::default(),
+            flusher: Mutex::default(),
+            house: Mutex::default(),
             report,
             path: path.to_owned(),
         };
@@ -251,24 +262,15 @@ impl Node {
                 self.shared.pipeline.shipping.settle();
             }
         }
-        let s = self.shared.clone();
-        self.spawn("housekeeper", Box::new(move || s.keep_house()))?;
-        let s = self.shared.clone();
-        self.spawn("checkpointer", Box::new(move || s.run_checkpoints()))?;
-        let s = self.shared.clone();
-        self.spawn("spares", Box::new(move || s.keep_spares()))?;
-        let s = self.shared.clone();
-        self.spawn("anchor", Box::new(move || s.keep_anchor()))?;
-        let s = self.shared.clone();
-        self.spawn("splits", Box::new(move || s.run_splits()))
-    }
-
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<()> {
-        if !self.shared.options.threads {
-            return Ok(());
+        let options = &self.shared.options;
+        if options.threads {
+            let house = match &options.house {
+                Some(house) => house.clone(),
+                None => House::private(&options.env)?,
+            };
+            let id = house.join(self.shared.clone());
+            *self.house.lock() = Some((house, id));
         }
-        let handle = self.shared.thread(name, body)?;
-        self.threads.lock().push(handle);
         Ok(())
     }
 
@@ -278,7 +280,11 @@ impl Node {
         let s = self.shared.clone();
         s.pipeline.open(writer);
         let body = move || s.pipeline.run(&s.manager, &s.options.env);
-        self.spawn("flusher", Box::new(body))
+        if self.shared.options.threads {
+            let thread = self.shared.thread("flusher", Box::new(body))?;
+            *self.flusher.lock() = Some(thread);
+        }
+        Ok(())
     }
 
     fn start_following(&self, writer: LogWriter) -> Result<()> {
@@ -609,10 +615,7 @@ impl Node {
     /// At a primary: ready when all is published that may have been acknowledged before it led. None: it is. Until then what it shows may
     /// be older than what others have seen.
     pub fn leads_soon(&self) -> Option<PublishedWait> {
-        if self.region().term() != 0 {
-            return None;
-        }
-        let start = self.region().waits_for()?;
+        let start = self.view().leads_after?;
         Some(self.published(Held::Published(start)))
     }
 
@@ -694,7 +697,11 @@ impl Node {
         let mut s = state.lock();
         s.wanted += 1;
         let mine = s.wanted;
-        changed.notify_all();
+        MutexGuard::unlocked(&mut s, || {
+            if let Some((house, _)) = &*self.house.lock() {
+                house.wake();
+            }
+        });
         while s.done < mine {
             if self.shared.stopping.load(Ordering::SeqCst) {
                 return Err(stopping());
@@ -720,16 +727,31 @@ impl Node {
                 replay.stop();
             }
         }
-        for t in self.threads.lock().drain(..) {
-            if t.join().is_err() {
-                env::alarm!("canon: a background thread panicked; stopping without it");
-            }
+        if let Some((house, id)) = self.house.lock().take() {
+            house.leave(id);
+        }
+        if let Some(t) = self.flusher.lock().take()
+            && t.join().is_err()
+        {
+            env::alarm!("canon: the flusher panicked; stopping without it");
+        }
+        if !self.shared.options.threads {
+            while self.append_step().or_else(|| self.sync_step()).is_some() {}
         }
         // The log is at its end. Where that cannot be written the anchor is a moment old, as after a crash.
         if let Err(e) = self.shared.dir.note_reach() {
             env::say!("canon: the anchor could not be written: {e}");
         }
         self.shared.pipeline.region.resign();
+    }
+}
+
+impl Node {
+    /// The last step of a node that was stopped: nothing has its insides any more.
+    pub(crate) fn take_apart(self) {
+        let left = Arc::downgrade(&self.shared);
+        drop(self);
+        assert_eq!(left.strong_count(), 0, "its threads have ended");
     }
 }
 

@@ -7,6 +7,7 @@ use replica::replay::ReplayOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::house::House;
 use crate::splits::adjust::Adjust;
 use crate::splits::balance::Balance;
 
@@ -16,8 +17,12 @@ pub struct NodeOptions {
     pub env: Env,
     /// The superuser of a new database.
     pub owner: String,
-    /// Bytes that rows may take (53200 above).
+    /// Bytes that rows may take (53200 above). In a house the limit of the house counts.
     pub max_memory: u64,
+    /// What keeps house for this node and others of the process; absent: threads of its own.
+    pub house: Option<Arc<House>>,
+    /// Threads that read a checkpoint back at the start, which are gone when it is open; 0: one for each processor.
+    pub recovery_workers: usize,
     /// Age at which snapshots end (72000).
     pub snapshot_max_age: Duration,
     /// Log written since the last checkpoint that calls for the next.
@@ -59,6 +64,8 @@ impl Default for NodeOptions {
             env: Env::os(),
             owner: "canon".into(),
             max_memory: u64::MAX,
+            house: None,
+            recovery_workers: 0,
             snapshot_max_age: Duration::from_secs(3600),
             checkpoint_bytes: 1 << 30,
             epoch_max_duration: Duration::from_millis(10),

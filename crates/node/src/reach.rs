@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start   found ── recovery ── whole (start_check) ── begin: the anchor, and where a primary goes on      life
-//!                                                                     every half second, or each segment: keep_anchor
+//!                                                                     every half second, or each segment: Anchors
 //! ```
 //! **A shorter log that is accepted** is what a forced promotion is: what is lost may be at other nodes, under positions of this term. So a
 //! primary begins a term of its own there, and those nodes set aside what it does not have. A node that does not lead (a replica, one
@@ -13,16 +13,10 @@
 use base::{Error, Position, Result, SqlState};
 use env::Env;
 use replica::ship::next_term;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use wal::{Anchor, DataDir, Life, LogPoint, Recovered};
+use wal::{Anchor, DataDir, Life, LogEnd, LogPoint, Recovered};
 
-use crate::node::{Shared, failed};
+use crate::node::failed;
 use crate::start_check::{self, End, Found, Missing, Verdict};
-
-/// How often the anchor is written while the log grows, in nanoseconds; and how often it is looked whether a segment was begun.
-const EVERY: u64 = 500_000_000;
-const LOOK: Duration = Duration::from_millis(50);
 
 /// What the operator asks of a start.
 #[derive(Clone, Copy)]
@@ -61,16 +55,10 @@ pub fn found(dir: &DataDir) -> Result<Found> {
 pub fn whole(
     dir: &DataDir,
     found: &Found,
-    recovered: &Recovered,
+    recovered: &mut Recovered,
     asked: Asked<'_>,
 ) -> Result<Option<Missing>> {
-    let end = End {
-        position: recovered.last,
-        point: recovered.end.segment.map(|(name, offset, _)| LogPoint {
-            segment: name.number,
-            offset,
-        }),
-    };
+    let mut end = End::of(recovered);
     let anchor = dir.anchor();
     let wanted = asked.accept;
     let used = match wanted {
@@ -98,6 +86,15 @@ pub fn whole(
             dir.accept(end.position, now).map_err(failed)?;
             // Numbers of segments are given again.
             dir.log().give_up_spares();
+            if recovered.end.written < recovered.last {
+                // Only the checkpoint has what is between: the log begins anew behind it, so that no replica is sent over the gap.
+                dir.begin_log_anew().map_err(failed)?;
+                recovered.end = LogEnd {
+                    term: recovered.end.term,
+                    ..LogEnd::empty(recovered.last)
+                };
+                end.point = None;
+            }
             let lowered = Anchor {
                 term: anchor.map_or(0, |a| a.term),
                 position: end.position,
@@ -193,28 +190,5 @@ fn if_room(written: wal::Result<()>) -> Result<()> {
     }
 }
 
-impl Shared {
-    /// Writes the anchor while the log grows: half a second behind at most, or a segment.
-    pub(crate) fn keep_anchor(&self) {
-        self.options.env.spawn.give_way();
-        let clock = &self.options.env.clock;
-        let (mut written, mut segment, mut failing) = (0, 0, false);
-        while !self.stopping.load(Ordering::SeqCst) {
-            let reach = self.dir.log().reach();
-            let now = clock.monotonic_nanos();
-            let begun = reach.map_or(0, |r| r.point.segment);
-            if begun != segment || now >= written + EVERY {
-                match self.dir.note_reach() {
-                    Ok(_) => failing = false,
-                    // Said once: what is known is only older.
-                    Err(e) if !std::mem::replace(&mut failing, true) => {
-                        env::say!("canon: the anchor could not be written: {e}");
-                    }
-                    Err(_) => {}
-                }
-                (written, segment) = (now, begun);
-            }
-            clock.sleep(LOOK);
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

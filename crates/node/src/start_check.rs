@@ -16,7 +16,7 @@ use replica::ship::evidence::{NOT_SHOWN, Unproven, proven};
 use replica::ship::{Ours, Stands, stands};
 use std::fmt;
 use std::path::Path;
-use wal::{Anchor, Around, LogPoint};
+use wal::{Anchor, Around, LogPoint, Recovered};
 
 /// What a start has found in a data directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,8 +32,25 @@ pub struct Found {
 /// Where what is there ends, when all of it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {
+    /// Of the log and the checkpoint.
     pub position: Position,
+    /// Of the log alone. It is `position` where there is no segment.
+    pub written: Position,
     pub point: Option<LogPoint>,
+}
+
+impl End {
+    /// Where a recovery has found it.
+    pub fn of(recovered: &Recovered) -> End {
+        End {
+            position: recovered.last,
+            written: recovered.end.written,
+            point: recovered.end.segment.map(|(name, offset, _)| LogPoint {
+                segment: name.number,
+                offset,
+            }),
+        }
+    }
 }
 
 /// What is missing.
@@ -50,6 +67,8 @@ pub enum Missing {
     Checkpoint(u64),
     /// The last groups of a segment.
     Tail(u64),
+    /// The same, and the newest checkpoint begins above what is left, which ends here.
+    Below(u64, Position),
 }
 
 impl fmt::Display for Missing {
@@ -74,6 +93,10 @@ impl fmt::Display for Missing {
             Missing::Tail(n) => write!(
                 f,
                 "the end of segment {n} of the log (wal/{n:016x}-….wal) is missing"
+            ),
+            Missing::Below(n, ends) => write!(
+                f,
+                "the end of segment {n} of the log (wal/{n:016x}-….wal) is missing: it ends at {ends}, below the newest checkpoint"
             ),
         }
     }
@@ -100,21 +123,28 @@ pub fn hole(found: &Found) -> Option<Missing> {
     begins.map(Missing::Beginning)
 }
 
-/// Whether what is there is what the anchor asks for. `accepted`: the end that the operator accepts.
+/// Whether what is there is what the checkpoint and the anchor ask for. `accepted`: the end that the operator accepts.
 pub fn check(
     anchor: Option<&Anchor>,
     found: &Found,
     end: End,
     accepted: Option<Position>,
 ) -> Verdict {
-    let Some(anchor) = anchor.filter(|_| !env::fault::planted("node.anchor_unchecked")) else {
-        return Verdict::Whole;
-    };
-    match missing(anchor, found, end) {
+    let anchor = anchor.filter(|_| !env::fault::planted("node.anchor_unchecked"));
+    let missing = anchor.and_then(|a| missing(a, found, end));
+    match missing.or_else(|| below_checkpoint(found, end)) {
         None => Verdict::Whole,
         Some(what) if accepted == Some(end.position) => Verdict::Accepted(what),
         Some(what) => Verdict::Refused(what),
     }
+}
+
+/// A checkpoint is written when the log has all that is in it. So a log that ends before has lost something: the node has it all the same,
+/// in the checkpoint, but a replica that reads the log would be sent over the gap.
+fn below_checkpoint(found: &Found, end: End) -> Option<Missing> {
+    let last = found.segments.last()?;
+    let planted = env::fault::planted("node.below_checkpoint");
+    (end.written < end.position && !planted).then_some(Missing::Below(*last, end.written))
 }
 
 fn missing(anchor: &Anchor, found: &Found, end: End) -> Option<Missing> {
@@ -323,6 +353,7 @@ mod tests {
         Anchor {
             term: 2,
             position: p(40),
+            written: p(40),
             point: point(5, 900),
             checkpoint: 3,
         }
@@ -339,6 +370,7 @@ mod tests {
     fn end(n: u32, segment: u64, offset: u64) -> End {
         End {
             position: p(n),
+            written: p(n),
             point: point(segment, offset),
         }
     }
@@ -370,6 +402,7 @@ mod tests {
         f.segments.clear();
         let only_rows = End {
             position: p(10),
+            written: p(10),
             point: None,
         };
         assert_eq!(refused(&f, only_rows), Missing::Log);
@@ -381,6 +414,7 @@ mod tests {
         (f.checkpoint, f.segments) = ((4, p(50)), vec![]);
         let at = End {
             position: p(50),
+            written: p(50),
             point: None,
         };
         assert_eq!(refused(&f, at), Missing::Log);
@@ -478,5 +512,37 @@ mod tests {
         assert!(f.message.contains("end of segment 5"), "{}", f.message);
         assert!(f.detail.contains("1.40 of term 2"), "{}", f.detail);
         assert!(at("canon promote").unwrap() < at("--accept-log-end 1.30").unwrap());
+    }
+
+    #[test]
+    fn a_log_that_ends_below_the_checkpoint_is_refused_whatever_the_anchor_says() {
+        let found = Found {
+            segments: vec![4, 5],
+            checkpoint: (3, p(60)),
+            begins_after: Some(p(5)),
+        };
+        let short = End {
+            position: p(60),
+            written: p(45),
+            point: point(5, 950),
+        };
+        let lost = Missing::Below(5, p(45));
+        for anchor in [Some(&anchor()), None] {
+            let verdict = check(anchor, &found, short, None);
+            assert_eq!(verdict, Verdict::Refused(lost.clone()));
+            let accepted = check(anchor, &found, short, Some(p(60)));
+            assert_eq!(accepted, Verdict::Accepted(lost.clone()));
+        }
+        let whole = End {
+            written: p(60),
+            ..short
+        };
+        assert_eq!(check(None, &found, whole, None), Verdict::Whole);
+        // A copy that has just come: no log is needed behind a checkpoint.
+        let copied = Found {
+            segments: Vec::new(),
+            ..found
+        };
+        assert_eq!(check(None, &copied, short, None), Verdict::Whole);
     }
 }

@@ -18,7 +18,7 @@ use crate::replication::{Place, Primary, ReplicaLag};
 use crate::start::Server;
 use base::{Error, Result, SqlState};
 use link::{Link, Weather};
-use node::Role;
+use node::{House, Role};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,6 +39,8 @@ pub struct Cluster {
     primary: usize,
     directory: PathBuf,
     temporary: bool,
+    /// Of all members: the threads that keep house, and one `max_memory`.
+    house: Option<Arc<House>>,
 }
 
 /// One server, with the link that it follows over when it is a replica.
@@ -84,6 +86,7 @@ pub fn free_address() -> Result<SocketAddr> {
 
 /// One member's life, however often it has to start again.
 async fn live(
+    house: Arc<House>,
     config: Config,
     place: Arc<Mutex<Weak<Place>>>,
     up: watch::Sender<bool>,
@@ -92,7 +95,7 @@ async fn live(
     let mut restart = None;
     loop {
         let server = tokio::select! {
-            s = Server::start_again(&config, restart.take()) => s?,
+            s = Server::start_in(&house, &config, restart.take()) => s?,
             _ = &mut stop => return Ok(()),
         };
         *place.lock() = Arc::downgrade(&server.place);
@@ -133,6 +136,7 @@ impl Cluster {
             primary: 0,
             directory,
             temporary,
+            house: None,
             runtime: Some(runtime),
         };
         for i in 0..=replicas {
@@ -156,6 +160,9 @@ impl Cluster {
                 ..primary.clone()
             };
             let config = Config::load(&flags)?;
+            if cluster.house.is_none() {
+                cluster.house = Some(House::new(&env::Env::os(), config.max_memory)?);
+            }
             cluster.members.push(Member {
                 config,
                 address,
@@ -212,7 +219,8 @@ impl Cluster {
         let place = Arc::new(Mutex::new(Weak::new()));
         let (up_tx, up) = watch::channel(false);
         let (stop, stopped) = oneshot::channel();
-        let life = live(m.config.clone(), place.clone(), up_tx, stopped);
+        let house = self.house.clone().expect("made before the first member");
+        let life = live(house, m.config.clone(), place.clone(), up_tx, stopped);
         let why = Arc::new(Mutex::new(None));
         let told = why.clone();
         let ended = self.runtime().spawn(async move {

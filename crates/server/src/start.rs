@@ -23,7 +23,7 @@ use crate::replication::{
 use base::region::Region;
 use base::{Error, Result, SqlState};
 use embedded::engine::{NodeEngine, Surroundings};
-use node::{Node, NodeOptions};
+use node::{House, Node, NodeOptions};
 use protocol::tls::Acceptor;
 use replica::replay::ReplayOptions;
 use service::{http, runtime, stop_signal, system};
@@ -83,6 +83,9 @@ pub fn log_failure(e: &Error) {
     error!(code = %e.code(), detail = %f.detail, hint = %f.hint, "{}", f.message);
 }
 
+/// Looks, 20 ms apart, whether a node that was stopped is in use by nothing any more.
+const MOST_LOOKS: u32 = 750;
+
 /// Files that a server has open beside its connections, near enough.
 const FILES: u64 = 128;
 
@@ -116,7 +119,7 @@ pub fn run(config: Config) -> Result<()> {
         loop {
             // A signal during recovery ends the process there: nothing is lost by it.
             let server = tokio::select! {
-                server = Server::start_as_member(&config, restart.take(), seat.as_ref()) => server?,
+                server = Server::start_as_member(&config, restart.take(), seat.as_ref(), None) => server?,
                 name = &mut stop => {
                     info!(signal = name?, "stopped before it was ready");
                     std::process::exit(0);
@@ -143,7 +146,6 @@ pub fn run(config: Config) -> Result<()> {
                         seat.hears(false);
                     }
                     server.stop().await;
-                    let_go(&config).await;
                     restart = Some(why);
                 }
                 e = ended(seat.as_ref()) => {
@@ -162,24 +164,12 @@ pub fn run(config: Config) -> Result<()> {
                     }
                     // What runs here can commit no more.
                     server.stop_at_once().await;
-                    let_go(&config).await;
                 }
             }
         }
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
-}
-
-/// Waits until the last thing of the server that was stopped has let the directory go.
-async fn let_go(config: &Config) {
-    for _ in 0..500 {
-        let held = tokio::task::block_in_place(|| bootstrap::is_wanting(config)).is_err();
-        if !held {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Ready when this server is of its cluster no more.
@@ -214,7 +204,16 @@ impl Server {
 
     /// Starts a server that was stopped because of this ([`Server::restart`]).
     pub async fn start_again(config: &Config, restart: Option<Restart>) -> Result<Server> {
-        Server::start_as_member(config, restart, None).await
+        Server::start_as_member(config, restart, None, None).await
+    }
+
+    /// The same in a house that this process has for several servers.
+    pub async fn start_in(
+        house: &Arc<House>,
+        config: &Config,
+        restart: Option<Restart>,
+    ) -> Result<Server> {
+        Server::start_as_member(config, restart, None, Some(house)).await
     }
 
     /// The same of a server whose place in its cluster others have a say in.
@@ -222,6 +221,7 @@ impl Server {
         config: &Config,
         mut restart: Option<Restart>,
         seat: Option<&Arc<Seat>>,
+        house: Option<&Arc<House>>,
     ) -> Result<Server> {
         refuse_plain_network(config)?;
         loop {
@@ -230,7 +230,7 @@ impl Server {
                 None => None,
             };
             let config = arranged.as_ref().unwrap_or(config);
-            match Server::start_once(config, restart.take(), seat).await? {
+            match Server::start_once(config, restart.take(), seat, house).await? {
                 Ok(server) => return Ok(server),
                 // It heard so before it served.
                 Err(Again::Anew(node, why)) => {
@@ -238,7 +238,7 @@ impl Server {
                     if let Some(seat) = seat {
                         seat.hears(false);
                     }
-                    stop_node(node).await;
+                    end_node(node).await;
                     restart = Some(why);
                 }
                 Err(Again::Elsewhere(before)) => {
@@ -255,6 +255,7 @@ impl Server {
         config: &Config,
         restart: Option<Restart>,
         seat: Option<&Arc<Seat>>,
+        house: Option<&Arc<House>>,
     ) -> Result<std::result::Result<Server, Again>> {
         let env = env::Env::os();
         let member = Arc::new(Membership::of(config, &env)?);
@@ -275,7 +276,7 @@ impl Server {
             true => expose(),
             false => (None, None),
         };
-        let node = Arc::new(open(config, region).await?);
+        let node = Arc::new(open(config, region, house).await?);
         tokio::task::block_in_place(|| member.keep(&config.data))?;
         if config.replica_of.is_none() {
             // Until its replicas were asked.
@@ -373,7 +374,7 @@ impl Server {
         self.tasks.end().await;
         let node = self.node.clone();
         drop((self.gate, self.place, self.metrics, self.node));
-        let given_up = stop_node(node).await;
+        let given_up = end_node(node).await;
         info!("stopped");
         given_up
     }
@@ -703,20 +704,20 @@ async fn stay_sealed(node: &Arc<Node>) -> Result<()> {
     Ok(())
 }
 
-/// Stops a node and lets its directory go, for as far as this process holds it. How many commits it gave up.
-async fn stop_node(node: Arc<Node>) -> u64 {
-    let left = Arc::downgrade(&node);
-    let stop = move || {
-        node.stop();
-        node.flush_stats().given_up.load(Ordering::SeqCst)
-    };
-    let given_up = tokio::task::spawn_blocking(stop).await.unwrap_or(0);
-    for _ in 0..250 {
-        if left.strong_count() == 0 {
-            break;
+/// Ends a node in this process, which may start again over its directory then. How many commits it gave up.
+async fn end_node(mut node: Arc<Node>) -> u64 {
+    let mut given_up = 0;
+    for _ in 0..MOST_LOOKS {
+        let ending = tokio::task::spawn_blocking(move || node.end());
+        match ending.await {
+            Ok(Ok(ended)) => return ended.given_up,
+            Ok(Err(left)) => node = left,
+            Err(_) => return given_up,
         }
+        given_up = node.flush_stats().given_up.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    warn!("the node is stopped, and something in this process has it still");
     given_up
 }
 
@@ -749,7 +750,11 @@ fn expose() -> (Option<Exposed>, Option<Arc<Region>>) {
     }
 }
 
-async fn open(config: &Config, region: Option<Arc<Region>>) -> Result<Node> {
+async fn open(
+    config: &Config,
+    region: Option<Arc<Region>>,
+    house: Option<&Arc<House>>,
+) -> Result<Node> {
     let options = NodeOptions {
         owner: DATABASE.into(),
         max_memory: config.max_memory,
@@ -765,6 +770,7 @@ async fn open(config: &Config, region: Option<Arc<Region>>) -> Result<Node> {
         wal_keep_bytes: config.wal_keep_bytes,
         accept_log_end: config.accept_log_end,
         region,
+        house: house.cloned(),
         on_recovery: Some(|done, all, rows, commits| {
             info!(
                 done_bytes = done,

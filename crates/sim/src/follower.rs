@@ -7,7 +7,7 @@ use node::Node;
 use node::copying::{self, Copying};
 use node::receiving::{self, Receiving};
 use node::restart::{Patience, Restart, Word};
-use replica::read::{AsOf, Timestamps};
+use replica::read::{Shown, Timestamps};
 use replica::ship::Message;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +41,7 @@ pub struct Follower {
     /// What it knows of the primary's region.
     pub timestamps: Timestamps,
     /// As of when what it shows is the newest there was.
-    pub as_of: AsOf,
+    pub ages: Shown,
     /// Shown without a primary's word: one replica is enough for a commit, and this one has it.
     pub own: Position,
     /// The ring was overrun, and nothing has come since.
@@ -133,7 +133,7 @@ impl World {
             connection: None,
             tries: 0,
             timestamps: Timestamps::new(0),
-            as_of: AsOf::default(),
+            ages: Shown::default(),
             own: Position::ZERO,
             lost: false,
             damaged: 0,
@@ -159,7 +159,7 @@ impl World {
         let receiving = Receiving::new(node.clone(), options);
         let mut receiving = receiving.expect("it was started to follow");
         f.timestamps = Timestamps::new(node.cluster());
-        f.as_of = AsOf::default();
+        f.ages = Shown::default();
         f.holds = HoldEnd::new(node.cluster());
         (f.lost, f.damaged, f.own, f.held) = (false, 0, Position::ZERO, None);
         f.node = Some(node);

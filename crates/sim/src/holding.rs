@@ -64,6 +64,8 @@ pub struct Holding {
     acknowledged: BTreeSet<(Position, u64)>,
     /// What is kept for it, and on which connection.
     kept: Option<(Held, u64)>,
+    /// That connection has ended: it reads on as if nothing had been kept.
+    lost: bool,
     txn: Option<Txn>,
     has_read: bool,
     ends: u64,
@@ -151,6 +153,7 @@ impl World {
                 node: i,
                 acknowledged: w.model.all_acknowledged(),
                 kept: None,
+                lost: false,
                 txn: None,
                 has_read: false,
                 ends: 0,
@@ -214,9 +217,25 @@ impl World {
         self.holding
             .retain(|h| h.node != i || !waited.contains(&h.number));
         for h in self.holding.iter_mut().filter(|h| h.node == i) {
-            // It goes on as if nothing had been kept; here it just ends.
-            h.ends = 0;
+            h.lost = true;
         }
+    }
+
+    /// Transactions at this node, whose snapshot is lost or is not, end no sooner and no later than this.
+    pub fn hold_until(&mut self, i: usize, lost: bool, until: u64) {
+        let mine = |h: &&mut Holding| h.node == i && h.lost == lost && h.ends != u64::MAX;
+        self.holding
+            .iter_mut()
+            .filter(mine)
+            .for_each(|h| h.ends = until);
+    }
+
+    /// How many snapshots are kept for transactions at this node, and how many of its transactions have lost theirs.
+    pub fn kept_for(&self, i: usize) -> (usize, usize) {
+        let mine = self.holding.iter().filter(|h| h.node == i);
+        let (lost, kept): (Vec<_>, Vec<_>) =
+            mine.filter(|h| h.kept.is_some()).partition(|h| h.lost);
+        (kept.len(), lost.len())
     }
 
     /// A request arrives at a primary.
@@ -326,7 +345,7 @@ impl World {
         if self.now < h.ends {
             return Some(h);
         }
-        let moves = h.has_read && self.dice.percent(70);
+        let moves = h.has_read && !h.lost && self.dice.percent(70);
         if let Some(reads) = h.txn.take().filter(|_| moves).and_then(|t| t.reads().ok()?) {
             let held_move = HeldMove {
                 number: h.number,

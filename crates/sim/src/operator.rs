@@ -1,10 +1,11 @@
-//! Who pulls plugs and promotes: crashes, restarts, cuts, planned and forced switches, and the mending at the end.
+//! Who pulls plugs and promotes: crashes, nodes that end and start in their process, cuts, planned and forced switches, and the mending at the end.
 //!
 //! A forced promotion rests on a premise, that the old primary is down. Operators are wrong about it sometimes, and old primaries
 //! are started again by whoever does not know better: both are reported, because then two terms may acknowledge at once.
 
 use base::Position;
 use env::PowerCut;
+use node::Role;
 use node::start_check::{self, Answer};
 use replica::ship::{Ours, Stands, fork, stands, term_at};
 use wal::DataDir;
@@ -20,6 +21,7 @@ impl World {
     pub fn chaos(&mut self) {
         let i = self.dice.below(NODES as u64) as usize;
         match self.dice.below(100) {
+            0..=29 if self.now.is_multiple_of(4) => self.start_again(i),
             0..=29 => self.crash(i),
             30..=44 => {
                 self.net.cut = match self.net.cut.is_empty() {
@@ -85,6 +87,13 @@ impl World {
         machine.life += 1;
         machine.watched.forget();
         let life = machine.life;
+        self.connections_end(i);
+        let wait = 20_000 + self.dice.below(400_000);
+        self.later(wait, What::Restart(i, life));
+    }
+
+    /// The connections of a node that is gone.
+    fn connections_end(&mut self, i: usize) {
         for c in 0..self.net.connections.len() {
             let other = &self.net.connections[c];
             if other.replica == i || other.primary == i {
@@ -97,8 +106,47 @@ impl World {
                 self.net.connections[c].reset = true;
             }
         }
-        let wait = 20_000 + self.dice.below(400_000);
-        self.later(wait, What::Restart(i, life));
+    }
+
+    /// The node ends in its process and starts again there, as what it is told to be by then. No power is cut, and nothing is lost.
+    pub fn start_again(&mut self, i: usize) {
+        let node = match &self.machines[i].up {
+            Some(Running::Primary(p)) => Some(p.node.clone()),
+            Some(Running::Follower(f)) => f.node.clone(),
+            None => return,
+        };
+        let Some(node) = node else {
+            return self.crash(i);
+        };
+        self.say(|| format!("node {i} ends in its process"));
+        self.report.ended += 1;
+        self.sessions_end(i);
+        let machine = &mut self.machines[i];
+        machine.had = machine.holds();
+        let anchor = node.dir().anchor();
+        machine.anchored = anchor.map_or(Position::ZERO, |a| a.position);
+        if let Some(Running::Primary(p)) = machine.up.take() {
+            machine.led = Some(p.term);
+            self.abandon(&p);
+        }
+        let all = match node.role() {
+            Role::Replica => node.log_end(),
+            _ => node.marks().installed.get(),
+        };
+        let Ok(ended) = node.end() else {
+            panic!("something has node {i} still, which has ended");
+        };
+        assert!(
+            ended.last >= all,
+            "node {i} ended in its process with everything up to {all}, and its log ends at {}",
+            ended.last
+        );
+        let machine = &mut self.machines[i];
+        machine.life += 1;
+        machine.watched.forget();
+        let life = machine.life;
+        self.connections_end(i);
+        self.later(1_000, What::Restart(i, life));
     }
 
     /// The machine comes back as what it was told to be.
@@ -324,7 +372,7 @@ impl World {
         let sealed = |j: &usize| self.machines[*j].primary().is_some_and(Primary::is_sealing);
         for j in (0..NODES).filter(sealed).collect::<Vec<_>>() {
             self.machines[j].follows = Some(best);
-            self.crash(j);
+            self.demote(j);
         }
         if let Some(old) = leads.first() {
             let old = *old;
@@ -334,6 +382,14 @@ impl World {
         self.say(|| format!("operator: node {best} is promoted by force"));
         self.cancel_plans();
         self.promote(best, true);
+    }
+
+    /// An old primary is to start as a replica: mostly in its process, sometimes on a machine that loses its power.
+    fn demote(&mut self, j: usize) {
+        match self.now.is_multiple_of(4) {
+            true => self.crash(j),
+            false => self.start_again(j),
+        }
     }
 
     /// Whoever was asked to take over is told to forget it.
@@ -432,7 +488,7 @@ impl World {
                     self.say(|| format!("operator: node {j} is started again, behind node {to}"));
                     self.machines[j].up = Some(Running::Primary(p));
                     self.machines[j].follows = Some(to);
-                    self.crash(j);
+                    self.demote(j);
                 } else {
                     self.machines[j].up = Some(Running::Primary(p));
                 }
@@ -467,7 +523,7 @@ impl World {
                 });
                 let target = (0..NODES).find(|j| *j != old).expect("there are others");
                 self.machines[old].follows = Some(target);
-                self.crash(old);
+                self.demote(old);
             }
             (None, None) => {
                 if let Some((best, considered)) = self.best_candidate(true)

@@ -1,17 +1,19 @@
-//! Strong reads (`replica::read`, docs/design/fresh-reads.md): at any node, over a network that loses, doubles and delays what is asked of the
+//! Strong reads (`node::reading`, docs/design/fresh-reads.md): at any node, over a network that loses, doubles and delays what is asked of the
 //! primary's region, while primaries change in the middle of it.
 //!
-//! A read arrives, gets its timestamp from the machine that the server uses, takes its snapshot there, and reads when the slots say that it
-//! may: then `invariants::reads` looks at what it sees.
+//! A read arrives, the node's own decider says where its snapshot stands and when it may read, and `invariants::reads` looks at what it
+//! sees. Each event at its node is a step: so a read meets its node before, in and after a promotion.
 //!
-//! A read that may be so old is a strong one that arrived so much earlier: it is made then, with what it has to see, and begins later. Only those
-//! are looked at that what a node shows is new enough for: they ask nothing.
+//! A read that may be old begins later than the time that it has to see, and is made with what it has to see then.
+//!
+//! Left out on purpose: words that both nodes map, and several connections for the fetches of one node.
 
-use base::Position;
 use base::region::row_hash;
-use base::{Oid, RelId};
-use replica::read::{Ask, Check, Fetch, Touch};
+use base::{Consistency, Oid, Position, ReadPolicy, ReadWant, RelId};
+use node::reading::{Checking, May, Place, Placing};
+use replica::read::{Fetch, Shown, Timestamps, Touch};
 use std::collections::BTreeSet;
+use std::time::Duration;
 use store::Snapshot;
 
 use crate::follower::Follower;
@@ -26,10 +28,10 @@ const PATIENCE: u64 = 3_000_000;
 const OLDEST: u64 = 200_000;
 
 enum Stage {
-    /// It has no timestamp.
-    Asks,
-    /// It stands here; what it reads is not known to be here.
-    Checks(Snapshot),
+    /// It has no snapshot.
+    Places(Placing),
+    /// Its snapshot stands; what it reads is not known to be here.
+    Checks(Snapshot, Checking),
     /// ... and it waits until this is visible.
     Waits(Snapshot, Position),
 }
@@ -38,8 +40,8 @@ enum Stage {
 pub struct StrongRead {
     pub node: usize,
     life: u64,
-    arrived: u64,
-    /// Later than it arrived: it may be so old.
+    want: ReadWant,
+    /// Microseconds: the node has it from then on.
     begins: u64,
     /// What it has to see.
     pub acknowledged: BTreeSet<(Position, u64)>,
@@ -52,24 +54,44 @@ pub struct StrongRead {
     again: u64,
 }
 
+/// A read at the node's clock that may be so many microseconds old.
+fn wants(policy: ReadPolicy, now: u64, age: u64) -> ReadWant {
+    ReadWant {
+        consistency: match age {
+            0 => Consistency::Strong,
+            _ => Consistency::Bounded(Duration::from_micros(age)),
+        },
+        policy,
+        arrived: now * 1_000,
+    }
+}
+
 impl StrongRead {
-    /// One of a transaction at this node, over the table.
-    pub fn held(node: usize, acknowledged: BTreeSet<(Position, u64)>) -> StrongRead {
+    fn new(node: usize, begins: u64, want: ReadWant, of: (Oid, Vec<Vec<u8>>)) -> StrongRead {
         StrongRead {
             node,
             life: 0,
-            arrived: 0,
-            begins: 0,
-            acknowledged,
-            table: TABLE,
-            keys: Vec::new(),
-            stage: Stage::Asks,
+            want,
+            begins,
+            acknowledged: BTreeSet::new(),
+            table: of.0,
+            keys: of.1,
+            stage: Stage::Places(Placing::new(want)),
             again: 0,
         }
     }
 
+    /// One of a transaction at this node, over the table.
+    pub fn held(node: usize, acknowledged: BTreeSet<(Position, u64)>) -> StrongRead {
+        let want = wants(ReadPolicy::Tracker, 0, 0);
+        StrongRead {
+            acknowledged,
+            ..StrongRead::new(node, 0, want, (TABLE, Vec::new()))
+        }
+    }
+
     pub fn may_be_old(&self) -> bool {
-        self.begins > self.arrived
+        matches!(self.want.consistency, Consistency::Bounded(_))
     }
 
     fn touches(&self) -> Vec<Touch> {
@@ -104,41 +126,33 @@ impl World {
                 *k = key(self.stock_dice.below(values::IDS) as i64);
             }
         }
-        let read = StrongRead {
-            node: i,
-            life: self.machines[i].life,
-            arrived: self.now,
-            begins: self.now,
-            acknowledged: self.model.all_acknowledged(),
-            table,
-            keys,
-            stage: Stage::Asks,
-            again: 0,
+        let has_node = match &self.machines[i].up {
+            Some(Running::Follower(f)) => f.node.is_some(),
+            Some(Running::Primary(_)) => true,
+            None => false,
         };
-        if self.now.is_multiple_of(3) {
-            self.strong_later(&read);
+        if !has_node {
+            return;
         }
-        match &self.machines[i].up {
-            Some(Running::Follower(f)) if f.node.is_some() => self.strong.push(read),
-            // One that does not know whether it leads sends readers elsewhere.
-            Some(Running::Primary(p)) if p.node.region().term() != 0 => {
-                let at = p.node.marks().published.get();
-                let snapshot = p.node.manager().store.snapshots.take(|| at);
-                self.check_read(&read, &snapshot);
-            }
-            _ => {}
+        let now = self.now;
+        let policy = match now % 8 {
+            5 => ReadPolicy::Lamport,
+            6 => ReadPolicy::ReadWait,
+            _ => ReadPolicy::Tracker,
+        };
+        let age = 1 + now % OLDEST;
+        let mut reads = vec![(now, wants(policy, now, 0))];
+        if now.is_multiple_of(3) {
+            // The same is asked later, by a read that may be so old.
+            reads.push((now + age, wants(policy, now + age, age)));
         }
-    }
-
-    /// The same is asked later, of what is shown then.
-    fn strong_later(&mut self, read: &StrongRead) {
-        if matches!(&self.machines[read.node].up, Some(Running::Follower(f)) if f.node.is_some()) {
+        let acknowledged = self.model.all_acknowledged();
+        let life = self.machines[i].life;
+        for (begins, want) in reads {
             self.strong.push(StrongRead {
-                begins: self.now + 1 + self.now % OLDEST,
-                acknowledged: read.acknowledged.clone(),
-                keys: read.keys.clone(),
-                stage: Stage::Asks,
-                ..*read
+                life,
+                acknowledged: acknowledged.clone(),
+                ..StrongRead::new(i, begins, want, (table, keys.clone()))
             });
         }
     }
@@ -168,78 +182,96 @@ impl World {
                 self.strong.push(r);
                 continue;
             }
-            let left = self.on_node(i, |w, up| match up {
-                Running::Follower(f) => w.read_goes_on(i, f, r),
-                // It was promoted meanwhile: such a reader asks again.
-                Running::Primary(_) => None,
-            });
+            let left = self.on_node(i, |w, up| w.read_goes_on(i, up, r));
             self.strong.extend(left.flatten());
         }
     }
 
-    fn read_goes_on(
-        &mut self,
-        i: usize,
-        f: &mut Follower,
-        mut r: StrongRead,
-    ) -> Option<StrongRead> {
-        let shown = f.shown();
-        let (Some(visible), Some(node)) = (shown, f.node.clone()) else {
+    fn read_goes_on(&mut self, i: usize, up: &mut Running, r: StrongRead) -> Option<StrongRead> {
+        let (node, follower) = match up {
+            Running::Primary(p) => (Some(p.node.clone()), None),
+            Running::Follower(f) => (f.node.clone(), Some(f)),
+        };
+        let Some(node) = node.filter(|n| n.is_open()) else {
             return Some(r);
         };
-        let now = self.now;
-        let snapshots = &node.manager().store.snapshots;
-        if r.may_be_old() {
-            if f.as_of.reached(visible).is_some_and(|b| b >= r.arrived) {
-                let snapshot = snapshots.take(|| visible);
-                self.see(&r, &node, &snapshot);
+        let mut nothing = (Timestamps::new(0), Shown::default());
+        let left = match follower {
+            Some(f) => {
+                let left = self.read_steps(&node, (&mut f.timestamps, &f.ages), r);
+                self.send_fetches(i, f);
+                left
             }
-            return None;
-        }
+            None => self.read_steps(&node, (&mut nothing.0, &nothing.1), r),
+        };
+        left
+    }
+
+    /// The steps of a read that need no waiting; none left: it has come to its end.
+    fn read_steps(
+        &mut self,
+        node: &node::Node,
+        (timestamps, ages): (&mut Timestamps, &Shown),
+        mut r: StrongRead,
+    ) -> Option<StrongRead> {
+        let (view, now) = (node.view(), self.now);
+        let snapshots = &node.manager().store.snapshots;
         loop {
-            match std::mem::replace(&mut r.stage, Stage::Asks) {
-                Stage::Asks => match f.timestamps.ask(r.arrived, || r.touches()) {
-                    Ask::Known(at) => {
-                        let stand = || visible.max(at);
-                        let snapshot = snapshots.take(stand);
-                        r.stage = Stage::Checks(snapshot);
-                        continue;
-                    }
-                    Ask::Joined | Ask::First => {}
-                },
-                Stage::Checks(snapshot) if now >= r.again => {
-                    let touches = r.touches();
-                    let at = snapshot.position();
-                    match f.timestamps.check(at, visible, &touches) {
-                        Check::Read(_) => {
-                            self.report.ahead += u64::from(at > visible);
-                            self.see(&r, &node, &snapshot);
+            let next = Stage::Places(Placing::new(r.want));
+            match std::mem::replace(&mut r.stage, next) {
+                Stage::Places(mut placing) => {
+                    let place = match placing.begin(&view, ages) {
+                        Place::Fetch { .. } => placing.ask(&view, None, timestamps, || r.touches()),
+                        place => place,
+                    };
+                    let at = match place {
+                        Place::Newest => {
+                            let snapshot = snapshots.take(|| view.visible);
+                            self.see(&r, node, &snapshot);
                             return None;
                         }
-                        Check::Wait(to, _) => {
-                            r.stage = Stage::Waits(snapshot, to);
-                            if to > visible {
-                                return Some(r);
-                            }
-                            continue;
+                        Place::HandedOver => return None,
+                        Place::At(at) => at,
+                        Place::Leads(_) | Place::Fetch { .. } => {
+                            r.stage = Stage::Places(placing);
+                            return Some(r);
                         }
-                        Check::Missing => {
+                    };
+                    let snapshot = snapshots.take(|| view.visible.max(at));
+                    let checking = Checking::new(&r.want, snapshot.position(), || r.touches());
+                    r.stage = Stage::Checks(snapshot, checking);
+                }
+                Stage::Checks(snapshot, checking) if now < r.again => {
+                    r.stage = Stage::Checks(snapshot, checking);
+                    return Some(r);
+                }
+                Stage::Checks(snapshot, mut checking) => {
+                    match checking.step(&view, None, timestamps) {
+                        May::Read(_) => r.stage = Stage::Waits(snapshot, Position::ZERO),
+                        May::Wait(to, _) => r.stage = Stage::Waits(snapshot, to),
+                        May::Fetch { .. } => {
                             r.again = now + 2_000;
-                            r.stage = Stage::Checks(snapshot);
+                            r.stage = Stage::Checks(snapshot, checking);
+                            return Some(r);
                         }
                     }
                 }
-                Stage::Waits(snapshot, to) if to <= visible => {
-                    self.report.ahead += u64::from(snapshot.position() > visible);
-                    self.see(&r, &node, &snapshot);
+                Stage::Waits(snapshot, to) if to > view.visible => {
+                    r.stage = Stage::Waits(snapshot, to);
+                    return Some(r);
+                }
+                Stage::Waits(snapshot, _) => {
+                    self.report.ahead += u64::from(snapshot.position() > view.visible);
+                    self.see(&r, node, &snapshot);
                     return None;
                 }
-                waits => r.stage = waits,
             }
-            for fetch in f.timestamps.begin(now) {
-                self.send_fetch(i, f.target, fetch);
-            }
-            return Some(r);
+        }
+    }
+
+    fn send_fetches(&mut self, i: usize, f: &mut Follower) {
+        for fetch in f.timestamps.begin(self.now * 1_000) {
+            self.send_fetch(i, f.target, fetch);
         }
     }
 
@@ -301,11 +333,12 @@ impl World {
             match f.timestamps.landed(number, values, followed) {
                 Ok(at) => {
                     following.published(followed, at);
-                    f.as_of.told(followed, at, began);
+                    let visible = f.node.as_ref()?.marks().published.get();
+                    f.ages.told(followed, at, began, visible);
                 }
                 Err(why) => w.say(|| format!("node {i} rejects an answer: {why:?}")),
             }
-            Some((f.target, f.timestamps.begin(now)))
+            Some((f.target, f.timestamps.begin(now * 1_000)))
         });
         if let Some((to, fetches)) = next.flatten() {
             for fetch in fetches {

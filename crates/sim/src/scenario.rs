@@ -178,6 +178,35 @@ pub fn a_node_says_that_it_is_ahead(seed: u64, loud: bool) -> Result<Report, Str
     })
 }
 
+/// Transactions at a replica outlive the primary that kept their snapshots, and end when its successor keeps snapshots for others there, under the same
+/// numbers. Those stay.
+pub fn holds_outlive_their_primary(seed: u64, loud: bool) -> Result<Report, String> {
+    const EACH: usize = 8;
+    caught(calm(seed, loud), |w| {
+        w.all_follow();
+        let before = w.report.acknowledged;
+        w.go("acknowledge", |w| w.report.acknowledged > before + 3);
+        (1..=3).for_each(|i| w.hold_many(i, EACH));
+        w.crash(0);
+        let (best, considered) = w.best_candidate(false).expect("the others are up");
+        w.considered = considered;
+        w.promote(best, true);
+        let i = (1..=3).find(|i| *i != best).expect("there are two more");
+        w.redirect(i, best);
+        w.go("follow", |w| {
+            w.machines[i].follower().is_some_and(Follower::is_streaming)
+        });
+        w.hold_many(i, EACH);
+        let (_, lost) = w.kept_for(i);
+        assert!(lost >= EACH, "{lost} transactions outlive their primary");
+        w.hold_until(i, true, w.now);
+        let ended = w.now;
+        w.go("write", |w| w.now > ended + 300_000);
+        w.hold_until(i, false, w.now);
+        w.heal()
+    })
+}
+
 /// One replica must have a commit, and nobody is wrong about what is down.
 fn calm(seed: u64, loud: bool) -> World {
     let mut world = World::new(seed, loud);
@@ -196,6 +225,21 @@ impl World {
         self.go("follow", |w| {
             w.machines[0].primary().is_some_and(|p| p.joined() == 3)
         });
+    }
+
+    /// Begins transactions at a node until so many have a snapshot that the primary keeps; they go on.
+    fn hold_many(&mut self, i: usize, many: usize) {
+        let far = self.now + 100_000_000;
+        for _ in 0..2_000 {
+            if self.kept_for(i).0 >= many {
+                return;
+            }
+            self.begin_holding(i);
+            (0..20).for_each(|_| self.step());
+            self.hold_until(i, false, far);
+            self.hold_until(i, true, far);
+        }
+        panic!("no snapshots are kept for node {i}: {}", self.state());
     }
 
     fn forgets(&mut self, what: Forgets) -> Report {

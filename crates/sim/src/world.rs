@@ -110,6 +110,8 @@ pub struct Report {
     /// Steps of the worker of split values.
     pub worked: u64,
     pub crashes: u64,
+    /// Nodes that ended in their process and started again there.
+    pub ended: u64,
     pub promotions: u64,
     pub bootstraps: u64,
     pub set_aside: u64,
@@ -161,6 +163,7 @@ impl Report {
         self.too_few += other.too_few;
         self.worked += other.worked;
         self.crashes += other.crashes;
+        self.ended += other.ended;
         self.promotions += other.promotions;
         self.bootstraps += other.bootstraps;
         self.set_aside += other.set_aside;
@@ -225,9 +228,10 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "{} crashes, {} promotions, {} bootstraps ({} put off), {} set aside ({} cut back), {} overruns, {} damaged messages, {} checkpoints, {} commits lost as allowed, \
+            "{} crashes, {} ended in their process, {} promotions, {} bootstraps ({} put off), {} set aside ({} cut back), {} overruns, {} damaged messages, {} checkpoints, {} commits lost as allowed, \
              {} promotions on a false premise",
             self.crashes,
+            self.ended,
             self.promotions,
             self.bootstraps,
             self.put_off,

@@ -50,6 +50,10 @@ fn every_planted_fault_is_found() {
         "holding.answered_is_done",
         // A replica that calls itself as new as its primary because it has shown the end of a batch.
         "freshness.upto_alone",
+        // A primary that answers strong reads before it shows what was acknowledged before its term.
+        "reading.leads_at_once",
+        // A read that is not compared with slots and does not wait for the log either.
+        "reading.untracked_at_once",
     ] {
         env::fault::plant(fault, true);
         let first = if fault == RARE.0 { RARE.1 } else { 1 };
@@ -105,6 +109,17 @@ fn every_planted_fault_is_found() {
         });
         println!("scenario: {}", why.lines().next().unwrap_or_default());
     }
+    // A number of an earlier primary that its successor is told to let go.
+    let script = sim::scenario::holds_outlive_their_primary;
+    let fault = "holding.any_connection";
+    env::fault::plant(fault, true);
+    let found = (1..=3).find_map(|seed| script(seed, false).err());
+    env::fault::plant(fault, false);
+    let why = found.unwrap_or_else(|| {
+        let _ = std::panic::take_hook();
+        panic!("the scenario did not find {fault}")
+    });
+    println!("{fault}: {}", why.lines().next().unwrap_or_default());
     // And those of a disk that lies about a sync.
     for (fault, what) in [
         // A start that does not look at its anchor.

@@ -12,6 +12,7 @@ fn a_few_seeds_hold() {
     println!("{all}");
     // Runs in which nothing happens prove nothing.
     assert!(all.crashes > 20 && all.promotions > 5 && all.bootstraps > 30);
+    assert!(all.ended > 10);
     assert!(all.acknowledged > 200 && all.snapshots > 500);
     assert!(all.strong > 500 && all.ahead > 50);
     assert!(all.held > 50 && all.held_moved > 10);
@@ -25,6 +26,8 @@ fn the_scenarios_hold() {
         let report = played.unwrap_or_else(|why| panic!("{why}"));
         assert!(report.promotions >= 2 && report.set_aside >= 1);
         let played = sim::scenario::a_stranger_acknowledges(seed, false);
+        played.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let played = sim::scenario::holds_outlive_their_primary(seed, false);
         played.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let played = sim::scenario::the_copy_of_a_parted_node_does_not_come(seed, false);
         played.unwrap_or_else(|why| panic!("{why}"));

@@ -11,51 +11,11 @@
 //!
 //! Left out on purpose: when to give up. That is the session's (`canon.read_timeout`), which drops the future.
 
+pub use base::{Consistency, ReadPolicy, ReadWant};
 use base::{Position, RelId, Result};
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
 use txn::Hold;
-
-/// What the reads of a session promise (`canon.read_consistency`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Consistency {
-    /// Every transaction, of any session at any node, that was acknowledged before the read arrived is seen.
-    #[default]
-    Strong,
-    /// What the session itself has written and read, and its token, are seen.
-    Session,
-    /// As session, and what is shown is at most this old.
-    Bounded(Duration),
-    /// Whatever this node shows.
-    Eventual,
-}
-
-/// How strong reads come about (`canon.read_policy`): the ways that PolarDB-SCC compares, for comparison. All but the first two are for
-/// measurements.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReadPolicy {
-    /// Fetched timestamps are shared (SCC §4.1), and a read waits only for what it reads (§4.2).
-    #[default]
-    Tracker,
-    /// Fetched timestamps are shared; a read waits for the whole log up to its timestamp.
-    Lamport,
-    /// Each read fetches its own timestamp and waits for the whole log.
-    ReadWait,
-    /// Nothing is fetched: reads are not strong.
-    Stale,
-    /// The same, but commits wait until replicas show them (`synchronous_commit = remote_apply`).
-    CommitWait,
-}
-
-/// What a read asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadWant {
-    pub consistency: Consistency,
-    pub policy: ReadPolicy,
-    /// [`Engine::arrival`](crate::engine::Engine::arrival) when its message was taken off the wire.
-    pub arrived: u64,
-}
 
 /// Where a read may stand.
 pub enum ReadPoint {

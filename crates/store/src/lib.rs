@@ -26,7 +26,7 @@ pub use allocator::Counting;
 pub use allocator::Mimalloc;
 pub use allocator::{Metered, give_pages_back, keep_freed_pages};
 pub use mapped::{BYTES as MAPPED_BYTES, MappedWords};
-pub use memory::Memory;
+pub use memory::{Budget, Memory};
 pub use reclaim::{Reclaimed, Store};
 pub use record::{Holder, IndexEntry, NewVersion, Record, Version};
 pub use snapshot::{Snapshot, Snapshots};

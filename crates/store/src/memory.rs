@@ -9,6 +9,7 @@
 
 use base::{Error, Result, SqlState};
 use env::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use parking_lot::RwLock;
 use std::sync::atomic::{AtomicIsize, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -28,10 +29,42 @@ struct Shards {
     going: AtomicI64,
 }
 
+impl Shards {
+    fn used(&self) -> u64 {
+        let each = self.each.iter().map(|s| s.0.load(Ordering::Relaxed));
+        each.sum::<i64>().max(0) as u64
+    }
+}
+
+/// One limit for the rows of several stores of a process.
+pub struct Budget {
+    limit: u64,
+    stores: RwLock<Vec<Weak<Shards>>>,
+}
+
+impl Budget {
+    /// All stores together may take this many bytes.
+    pub fn new(limit: u64) -> Budget {
+        Budget {
+            limit,
+            stores: RwLock::default(),
+        }
+    }
+
+    /// Bytes that the rows of all stores take.
+    pub fn used(&self) -> u64 {
+        let stores = self.stores.read();
+        let there = stores.iter().filter_map(Weak::upgrade);
+        there.map(|s| s.used()).sum()
+    }
+}
+
 /// Bytes in use and their limit.
 pub struct Memory {
     shards: Arc<Shards>,
     limit: AtomicU64,
+    /// The limit is one for several stores.
+    budget: OnceLock<Arc<Budget>>,
     /// The most that was in use since pages were given back.
     peak: AtomicU64,
 }
@@ -41,6 +74,7 @@ impl Default for Memory {
         Memory {
             shards: Arc::default(),
             limit: AtomicU64::new(u64::MAX),
+            budget: OnceLock::new(),
             peak: AtomicU64::new(0),
         }
     }
@@ -86,12 +120,7 @@ impl Memory {
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
-        self.shards
-            .each
-            .iter()
-            .map(|s| s.0.load(Ordering::Relaxed))
-            .sum::<i64>()
-            .max(0) as u64
+        self.shards.used()
     }
 
     /// To be called every few milliseconds: [`Memory::has_shrunk`] knows of what was in use at these times.
@@ -110,9 +139,24 @@ impl Memory {
         shrunk
     }
 
-    /// The limit in bytes; `u64::MAX` for none.
+    /// The limit in bytes; `u64::MAX` for none. Of several stores together, where they share one.
     pub fn limit(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed)
+        match self.budget.get() {
+            Some(b) => b.limit,
+            None => self.limit.load(Ordering::Relaxed),
+        }
+    }
+
+    /// From now on the limit is one for all stores of this budget. Once for each store.
+    pub fn share(&self, budget: Arc<Budget>) {
+        let mut stores = budget.stores.write();
+        stores.retain(|s| s.strong_count() > 0);
+        stores.push(Arc::downgrade(&self.shards));
+        drop(stores);
+        assert!(
+            self.budget.set(budget).is_ok(),
+            "a store has one budget for good"
+        );
     }
 
     /// Sets the limit (`max_memory`).
@@ -123,14 +167,12 @@ impl Memory {
     /// 53200 when a write that needs more memory must be refused.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        let (limit, used) = (
-            self.limit(),
-            if self.limit() == u64::MAX {
-                0
-            } else {
-                self.used()
-            },
-        );
+        let limit = self.limit();
+        let used = match self.budget.get() {
+            _ if limit == u64::MAX => 0,
+            Some(b) => b.used(),
+            None => self.used(),
+        };
         if used <= limit {
             return Ok(());
         }
@@ -208,6 +250,25 @@ mod tests {
         m.add(-most + 1);
         assert!(m.has_shrunk());
         assert!(!m.has_shrunk());
+    }
+
+    #[test]
+    fn a_budget_is_one_limit_for_all_its_stores() {
+        let budget = Arc::new(Budget::new(1000));
+        let [a, b] = [0, 1].map(|_| Memory::default());
+        for m in [&a, &b] {
+            m.share(budget.clone());
+        }
+        a.add(600);
+        assert!(a.check().is_ok() && b.check().is_ok());
+        b.add(500);
+        assert_eq!((budget.used(), a.used()), (1100, 600));
+        for m in [&a, &b] {
+            let refused = m.check().expect_err("both are refused");
+            assert_eq!(refused.code(), SqlState::OUT_OF_MEMORY);
+        }
+        drop(a);
+        assert!(b.check().is_ok(), "the memory of a store that is gone");
     }
 
     #[test]

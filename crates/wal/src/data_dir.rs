@@ -257,6 +257,11 @@ impl DataDir {
         )
     }
 
+    /// Removes the whole log: what is needed of it is in the newest checkpoint, and it begins again behind that.
+    pub fn begin_log_anew(&self) -> Result<()> {
+        self.log.clear()
+    }
+
     /// Removes what the newest finished checkpoint makes superfluous: older checkpoints, and log segments all of whose positions
     /// are at or below both its start and `keep_from` (what replicas and archives still need is above). Returns how many segments went.
     pub fn prune(&self, keep_from: Position) -> Result<usize> {

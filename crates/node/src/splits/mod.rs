@@ -21,10 +21,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use txn::{Durability, Move, SplitValue, Txn, TxnOptions};
 
+use crate::house::Chore;
 use crate::node::{Node, Shared};
 use crate::promote::Role;
 
-/// Between two looks at how values are used.
+/// Between two looks at how values are used. A whole number of visits.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Between two looks at what lies in which record.
@@ -140,31 +141,38 @@ impl Shared {
         self.manager.begin(options, false)
     }
 
-    pub(crate) fn run_splits(&self) {
-        self.options.env.spawn.give_way();
-        let clock = &self.options.env.clock;
-        let pause = Duration::from_millis(50);
-        let (mut since, mut balanced) = (Duration::ZERO, Duration::ZERO);
-        while !self.stopping.load(Ordering::SeqCst) {
-            clock.sleep(pause);
-            since += pause;
-            balanced += pause;
-            if since >= LOOK {
-                since = Duration::ZERO;
-                self.adjust_splits(self.policy());
-            }
-            if balanced >= BALANCE {
-                balanced = Duration::ZERO;
-                self.balance_splits(self.options.split_balance);
-            }
-        }
-    }
-
     fn policy(&self) -> Policy {
         Policy {
             adjust: self.options.split_adjust,
             ..Policy::default()
         }
+    }
+}
+
+/// The worker of a node's split values.
+pub(crate) struct Splits {
+    /// When records are next given and taken, in the clock's nanoseconds.
+    look: u64,
+}
+
+impl Splits {
+    pub(crate) fn of(node: &Shared) -> Splits {
+        let now = node.options.env.clock.monotonic_nanos();
+        Splits {
+            look: now + LOOK.as_nanos() as u64,
+        }
+    }
+}
+
+impl Chore for Splits {
+    fn visit(&mut self, node: &Shared, _: &dyn Fn()) -> Duration {
+        let now = node.options.env.clock.monotonic_nanos();
+        if now >= self.look {
+            self.look = now + LOOK.as_nanos() as u64;
+            node.adjust_splits(node.policy());
+        }
+        node.balance_splits(node.options.split_balance);
+        BALANCE
     }
 }
 

@@ -34,7 +34,7 @@ use txn::{RuleCompiler, verify_rows};
 use wal::anchor::ANCHOR_FILE;
 use wal::aside::{self, AsideGroups};
 use wal::verify::{Finding, LogFacts, Wanted, verify_checkpoint, verify_log};
-use wal::{DataDir, DirOptions, Error, LogPoint, Progress, Recovered, SegmentSource};
+use wal::{DataDir, DirOptions, Error, Progress, Recovered, SegmentSource};
 
 /// Most faults of rows that are written down, of all tables together; the rest is counted.
 const MOST_FAULTS: usize = 1000;
@@ -340,13 +340,7 @@ fn reaches_anchor(dir: &DataDir, recovered: &Recovered, report: &mut Report) {
         Ok(found) => found,
         Err(e) => return report.add(Finding::new(&file, 0, e.fields().message.clone())),
     };
-    let end = End {
-        position: recovered.last,
-        point: recovered.end.segment.map(|(name, offset, _)| LogPoint {
-            segment: name.number,
-            offset,
-        }),
-    };
+    let end = End::of(recovered);
     if let Verdict::Refused(what) = start_check::check(Some(&anchor), &found, end, None) {
         let what = format!(
             "by this anchor the log had reached {}, but {what}",

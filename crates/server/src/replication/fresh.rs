@@ -7,23 +7,23 @@
 //!                    the lane's task ──▶ RemoteMemory ──▶ landed ──▶ wakes all
 //! session ──▶ readable ──▶ Lane::check ──▶ now | slots are fetched | what is read becomes visible
 //! ```
-//! What is decided is decided in `replica::read`. While the primary cannot be asked, strong reads wait; nothing stale is served, and the
-//! session gives up when its `canon.read_timeout` says so.
+//! `node::reading` decides where a read stands and when it may read; here its steps are taken, and what it waits for is waited for. While the
+//! primary cannot be asked, strong reads wait; nothing stale is served, and the session gives up when its `canon.read_timeout` says so.
 //!
 //! Where the primary's words are mapped (`shared`), every read looks for itself: a few loads, in place. The slots of what it reads are
 //! looked at only when more is published than this node shows.
 //!
 //! A timestamp that lands is also what the primary has published: replay is told, so that it shows what it has without waiting for
-//! the next tick. And it says as of when that is the newest there was, which is all that a read asks that may be so old (`shown`).
+//! the next tick. And it says as of when that is the newest there was, which is all that a read asks that may be so old
+//! (`replica::read::Shown`).
 
 use super::Primary;
 use super::copy_both::{CopyBoth, lost};
 use super::holds::Holds;
 pub use super::lane::FreshStats;
-use super::lane::{Alone, Lane};
+use super::lane::Lane;
 use super::remote::{Tcp, connect, link};
 use super::shared::Mapped;
-use super::shown::{Found, Shown};
 use crate::gate::cores::{self, Core};
 use crate::gate::socket::Socket;
 use base::region::{CLUSTER_WORDS, PUBLISHED_WORD, TERM_WORD, row_hash};
@@ -33,11 +33,10 @@ use env::turns::afterwards;
 use futures::FutureExt;
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
+use node::reading::{Checking, May, Place, Placing};
 use node::{Following, Node, Role};
-use replica::read::{Ask, Check, Fetch, Level, Rejected, RemoteMemory, Touch, decide};
-use sql::reading::{
-    Consistency, ReadPoint, ReadPolicy, ReadWant, Reads, Touch as Touched, Waiting,
-};
+use replica::read::{Check, Fetch, Level, Rejected, RemoteMemory, Shown, Touch, decide};
+use sql::reading::{ReadPoint, ReadWant, Reads, Touch as Touched, Waiting};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
@@ -53,8 +52,6 @@ pub(super) const AGAIN: Duration = Duration::from_millis(10);
 const LANES: usize = 8;
 /// How often it is looked whether this node follows still, and, for reads that may be old, what is published.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// Over a connection it is fetched at every so manieth look only, while there are no such reads.
-const IDLE: u32 = 10;
 
 fn word(words: &[AtomicU64], w: u32) -> Position {
     Position::from_u64(words[w as usize].load(SeqCst))
@@ -82,7 +79,7 @@ pub struct Fresh {
     pub(super) holds: Arc<Holds>,
 }
 
-fn gone() -> Error {
+pub(super) fn gone() -> Error {
     Error::new(
         SqlState::CANNOT_CONNECT_NOW,
         "this node has handed over and cannot know what its successor has committed",
@@ -90,28 +87,24 @@ fn gone() -> Error {
     .hint("Connect to the new primary, or SET canon.read_consistency = 'eventual'.")
 }
 
-/// What reads get at a node that leads, or has led: nothing newer is to be found elsewhere, or nobody here knows.
-pub fn handed_over(node: &Node, want: &ReadWant) -> ReadPoint {
-    let strong = !matches!(
-        want.consistency,
-        Consistency::Session | Consistency::Eventual
-    );
-    match node.role() {
-        Role::Sealed if strong => ReadPoint::Wait(Box::pin(async { Err(gone()) })),
-        Role::Primary if strong => leading(node),
-        _ => ReadPoint::Newest,
+/// A read at a node that has no primary to ask: it leads, or has led.
+pub fn placed_here(node: &Arc<Node>, want: &ReadWant) -> ReadPoint {
+    match Placing::new(*want).begin(&node.view(), &Shown::default()) {
+        Place::Leads(_) => ReadPoint::Wait(Box::pin(placed_later(node.clone(), *want))),
+        Place::HandedOver => ReadPoint::Wait(Box::pin(async { Err(gone()) })),
+        Place::At(at) => ReadPoint::At(at),
+        Place::Newest | Place::Fetch { .. } => ReadPoint::Newest,
     }
 }
 
-/// At a node that has become the primary: not before it shows what was acknowledged before.
-fn leading(node: &Node) -> ReadPoint {
-    match node.leads_soon() {
-        None => ReadPoint::Newest,
-        Some(published) => ReadPoint::Wait(Box::pin(async move {
-            published.await;
-            Ok(ReadPoint::Newest)
-        })),
+/// The same once the node leads.
+async fn placed_later(node: Arc<Node>, want: ReadWant) -> Result<ReadPoint> {
+    match Placing::new(want).begin(&node.view(), &Shown::default()) {
+        Place::Leads(at) => node.published(Held::Published(at)).await,
+        Place::HandedOver => return Err(gone()),
+        Place::Newest | Place::At(_) | Place::Fetch { .. } => {}
     }
+    Ok(ReadPoint::Newest)
 }
 
 /// The connection of this core's lane ends with it, however it does.
@@ -201,77 +194,57 @@ impl Fresh {
         self.env.clock.monotonic_nanos()
     }
 
-    /// A timestamp if there is one, or a place among those who wait for one. `reads`: this read asks for the first time.
-    fn ask(&self, lane: &Lane, arrived: u64, reads: Option<&Reads<'_>>) -> Option<Position> {
-        let touches = || {
-            let all = reads.map(|r| r()).unwrap_or_default();
-            all.iter().map(touch).collect()
-        };
-        let (counter, at) = match lane.ask(arrived, touches) {
-            Ask::Known(at) => (&lane.stats.reused, Some(at)),
-            Ask::Joined => (&lane.stats.joined, None),
-            Ask::First => (&lane.stats.began, None),
-        };
-        if reads.is_some() {
-            count(counter);
-        }
-        at
-    }
-
     /// See `Engine::read_point`.
     pub fn read_point(self: &Arc<Fresh>, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
-        let arrived = match want.consistency {
-            Consistency::Session | Consistency::Eventual => return ReadPoint::Newest,
-            Consistency::Strong => want.arrived,
-            // What was published when a fetch began that late is at most this old.
-            Consistency::Bounded(age) => want.arrived.saturating_sub(age.as_nanos() as u64),
-        };
-        match self.node.role() {
-            Role::Replica => {}
-            _ => return handed_over(&self.node, want),
+        let placing = Placing::new(*want);
+        match placing.begin(&self.node.view(), &self.shown) {
+            Place::Fetch { .. } => {}
+            Place::Newest => return ReadPoint::Newest,
+            Place::At(at) => return ReadPoint::At(at),
+            Place::Leads(_) | Place::HandedOver => return placed_here(&self.node, want),
         }
-        if matches!(want.policy, ReadPolicy::Stale | ReadPolicy::CommitWait) {
-            return ReadPoint::Newest;
-        }
-        let visible = || self.node.marks().published.get();
-        let began = match want.consistency {
-            Consistency::Bounded(_) => match self.shown.find(want.arrived, arrived, visible) {
-                Found::Shown => return ReadPoint::Newest,
-                Found::At(at) => return ReadPoint::At(at),
-                Found::Nothing => self.now(),
-            },
-            _ => arrived,
+        // A look for a read that may be old tells as of now; it serves every read that arrived before.
+        let since = want.since().unwrap_or(want.arrived);
+        let began = match since < want.arrived {
+            true => self.now(),
+            false => since,
         };
         if let Some(at) = self.published_here(began) {
             count(&self.own().1.stats.looked);
             return ReadPoint::At(at);
         }
-        match want.policy {
-            ReadPolicy::Stale | ReadPolicy::CommitWait => ReadPoint::Newest,
-            ReadPolicy::ReadWait => ReadPoint::Wait(Box::pin(self.clone().fetch_alone())),
-            ReadPolicy::Tracker | ReadPolicy::Lamport => self.shared_fetch(want, arrived, reads),
-        }
+        self.fetched(placing, want, reads)
     }
 
-    /// A timestamp of a fetch that others may join.
-    fn shared_fetch(
+    /// A timestamp of a fetch that has landed, or a wait for one.
+    fn fetched(
         self: &Arc<Fresh>,
+        placing: Placing,
         want: &ReadWant,
-        arrived: u64,
         reads: &Reads<'_>,
     ) -> ReadPoint {
-        let lane = self.lane();
+        let lane = self.lane().clone();
         let seen = lane.landed.version();
-        // A node that is promoted wakes, once, who waits. Whoever begins to wait later finds that it follows no more.
-        if self.node.role() != Role::Replica {
-            return handed_over(&self.node, want);
-        }
-        match self.ask(lane, arrived, Some(reads)) {
-            Some(at) => ReadPoint::At(at),
-            None => {
-                let lane = lane.clone();
-                ReadPoint::Wait(Box::pin(self.clone().timestamp(arrived, lane, seen)))
+        let mut placed = Placed {
+            fresh: self.clone(),
+            placing,
+            lane,
+        };
+        let touches = || reads().iter().map(touch).collect();
+        let place = placed.step(None, touches);
+        let stats = &placed.lane.stats;
+        match place {
+            Place::At(at) => {
+                count(&stats.reused);
+                ReadPoint::At(at)
             }
+            Place::Fetch { first } => {
+                count(if first { &stats.began } else { &stats.joined });
+                ReadPoint::Wait(Box::pin(placed.wait(seen, *want)))
+            }
+            Place::Newest => ReadPoint::Newest,
+            // A node that is promoted wakes, once, all that waits. A read that comes later finds that it follows no more.
+            Place::Leads(_) | Place::HandedOver => placed_here(&self.node, want),
         }
     }
 
@@ -297,8 +270,8 @@ impl Fresh {
         if self.published_here(now).is_some() || self.followed() == 0 {
             return;
         }
-        if self.shown.is_wanted(now) || looks % IDLE == 1 {
-            self.common().ask(now, Vec::new);
+        if self.shown.is_due(now, looks) {
+            self.common().ask_ahead(now);
         }
     }
 
@@ -340,65 +313,14 @@ impl Fresh {
         })?
     }
 
-    /// An error, or an answer, of a node that follows no more.
-    pub(super) fn follows(&self) -> Option<Result<ReadPoint>> {
-        match self.node.role() {
-            Role::Primary => Some(Ok(leading(&self.node))),
-            Role::Sealed => Some(Err(gone())),
-            Role::Replica => None,
-        }
-    }
-
-    async fn timestamp(
-        self: Arc<Fresh>,
-        arrived: u64,
-        mut lane: Arc<Lane>,
-        mut seen: u64,
-    ) -> Result<ReadPoint> {
-        let began = self.now();
-        loop {
-            lane.landed.since(seen).await;
-            // Its core may have a lane of its own by now; what this one has brought is good all the same.
-            let brought = lane.known(arrived);
-            lane = self.lane().clone();
-            seen = lane.landed.version();
-            if let Some(end) = self.follows() {
-                return end;
-            }
-            if let Some(at) = brought.or_else(|| self.ask(&lane, arrived, None)) {
-                lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
-                return Ok(ReadPoint::At(at));
-            }
-        }
-    }
-
-    async fn fetch_alone(self: Arc<Fresh>) -> Result<ReadPoint> {
-        let began = self.now();
-        count(&self.own().1.stats.began);
-        loop {
-            let lane = self.lane().clone();
-            let mut seen = lane.landed.version();
-            let alone = Alone::ask(lane.clone());
-            let landed = loop {
-                if let Some(end) = self.follows() {
-                    return end;
-                }
-                if let Some(landed) = alone.take() {
-                    break landed;
-                }
-                seen = lane.landed.since(seen).await;
-            };
-            if let Ok(at) = landed {
-                lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
-                return Ok(ReadPoint::At(at));
-            }
-        }
-    }
-
-    fn check(&self, lane: &Lane, at: Position, touches: &[Touch]) -> Check {
-        let visible = self.node.marks().published.get();
-        let here = self.check_here(at, visible, touches);
-        here.unwrap_or_else(|| lane.check(at, visible, touches))
+    /// A step of a read that stands at a position.
+    fn check(&self, lane: &Lane, checking: &mut Checking) -> May {
+        let view = self.node.view();
+        let here = match view.role {
+            Role::Replica => self.check_here(checking.at(), view.visible, checking.touches()),
+            _ => None,
+        };
+        lane.check(checking, &view, here)
     }
 
     /// See `Engine::readable`.
@@ -408,31 +330,23 @@ impl Fresh {
         touches: &[Touched],
         want: &ReadWant,
     ) -> Option<Waiting<()>> {
-        let visible = self.node.marks().published.get();
-        if at <= visible {
+        let touches = || touches.iter().map(touch).collect();
+        if at <= self.node.marks().published.get() {
             count(&self.own().1.stats.at_once[Level::Visible as usize]);
             return None;
         }
-        let tracked = matches!(
-            want.consistency,
-            Consistency::Strong | Consistency::Bounded(_)
-        ) && want.policy == ReadPolicy::Tracker
-            && self.node.role() == Role::Replica;
-        if !tracked {
-            return Some(Box::pin(self.clone().shown(at, Level::Visible)));
-        }
-        let touches: Vec<Touch> = touches.iter().map(touch).collect();
+        let mut checking = Checking::new(want, at, touches);
         let lane = self.lane();
         let seen = lane.landed.version();
-        match self.check(lane, at, &touches) {
-            Check::Read(level) => {
+        match self.check(lane, &mut checking) {
+            May::Read(level) => {
                 count(&lane.stats.at_once[level as usize]);
                 None
             }
-            Check::Wait(to, level) => Some(Box::pin(self.clone().shown(to, level))),
-            Check::Missing => {
+            May::Wait(to, level) => Some(Box::pin(self.clone().shown(to, level))),
+            May::Fetch { .. } => {
                 let lane = lane.clone();
-                Some(Box::pin(self.clone().checked(at, touches, lane, seen)))
+                Some(Box::pin(self.clone().checked(checking, lane, seen)))
             }
         }
     }
@@ -447,43 +361,42 @@ impl Fresh {
         Ok(())
     }
 
-    /// Waits until what is touched can be read at `at`, or all is visible up to there.
+    /// Waits until what is touched can be read where the read stands, or all is visible up to there.
     async fn checked(
         self: Arc<Fresh>,
-        at: Position,
-        touches: Vec<Touch>,
+        mut checking: Checking,
         mut lane: Arc<Lane>,
         mut seen: u64,
     ) -> Result<()> {
         let began = self.now();
-        let mut all = self.node.published(Held::Published(at));
-        for round in 0u64.. {
+        let mut all = self.node.published(Held::Published(checking.at()));
+        let mut pause = false;
+        loop {
             let landing = lane.landed.since(seen).boxed();
             if let Either::Left(_) = select(&mut all, landing).await {
                 count(&lane.stats.waits[Level::Visible as usize]);
                 lane.stats.waited.fetch_add(self.now() - began, Relaxed);
                 return Ok(());
             }
-            if round > 1 {
-                // The primary has not published `at`: it came back without it. There is no hurry then.
+            if pause {
+                // The primary has not published `at`: it came back without it.
                 tokio::time::sleep(AGAIN).await;
             }
             lane = self.lane().clone();
             seen = lane.landed.version();
-            match self.check(&lane, at, &touches) {
-                Check::Read(level) => {
-                    count(&lane.stats.at_once[level as usize]);
-                    lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
+            let may = self.check(&lane, &mut checking);
+            let May::Fetch { idle } = may else {
+                lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
+                let May::Wait(to, level) = may else {
+                    if let May::Read(level) = may {
+                        count(&lane.stats.at_once[level as usize]);
+                    }
                     return Ok(());
-                }
-                Check::Wait(to, level) => {
-                    lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
-                    return self.clone().shown(to, level).await;
-                }
-                Check::Missing => {}
-            }
+                };
+                return self.clone().shown(to, level).await;
+            };
+            pause = idle;
         }
-        unreachable!("counted without end")
     }
 
     /// A connection of a core's own, by a task there; not while another begins one, or soon after one that failed.
@@ -672,6 +585,60 @@ impl Fresh {
                 Err(why)
             }
         }
+    }
+}
+
+/// A read that waits for its timestamp: at the connection that it uses. Dropped, it has given up.
+struct Placed {
+    fresh: Arc<Fresh>,
+    placing: Placing,
+    lane: Arc<Lane>,
+}
+
+impl Placed {
+    fn step(&mut self, brought: Option<Position>, touches: impl FnOnce() -> Vec<Touch>) -> Place {
+        let view = self.fresh.node.view();
+        self.lane.ask(&mut self.placing, &view, brought, touches)
+    }
+
+    async fn wait(mut self, mut seen: u64, want: ReadWant) -> Result<ReadPoint> {
+        let began = self.fresh.now();
+        loop {
+            self.lane.landed.since(seen).await;
+            let brought = self.lane.known(&self.placing);
+            // Its core may have a connection of its own by now; what this one has brought is good all the same.
+            if !self.placing.is_alone() || !self.lane.is_connected() {
+                self.move_to(self.fresh.lane().clone());
+            }
+            seen = self.lane.landed.version();
+            match self.step(brought, Vec::new) {
+                Place::At(at) => {
+                    let waited = self.fresh.now() - began;
+                    self.lane.stats.fetching.fetch_add(waited, Relaxed);
+                    return Ok(ReadPoint::At(at));
+                }
+                Place::Fetch { .. } => {}
+                Place::Newest => return Ok(ReadPoint::Newest),
+                Place::HandedOver => return Err(gone()),
+                Place::Leads(_) => {
+                    let node = self.fresh.node.clone();
+                    return placed_later(node, want).await;
+                }
+            }
+        }
+    }
+
+    fn move_to(&mut self, lane: Arc<Lane>) {
+        if !Arc::ptr_eq(&lane, &self.lane) {
+            self.lane.give_up(&mut self.placing);
+            self.lane = lane;
+        }
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.lane.give_up(&mut self.placing);
     }
 }
 

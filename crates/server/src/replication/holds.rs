@@ -9,7 +9,7 @@ use super::Fresh;
 use super::accept::copy_both;
 use super::commands;
 use super::copy_both::{CopyBoth, lost};
-use super::fresh::AGAIN;
+use super::fresh::{AGAIN, gone};
 use crate::gate::wire::{Stream, Wire};
 use base::{Error, Position, Result, SqlState};
 use futures::channel::oneshot;
@@ -222,8 +222,10 @@ impl Fresh {
     /// timestamps and cannot be asked for this (it takes no more connections, say): reads are not to wait for that.
     pub(super) async fn keep(self: Arc<Fresh>) -> Result<KeptThere> {
         loop {
-            if let Some(end) = self.follows() {
-                return end.map(|_| None);
+            match self.node.role() {
+                Role::Replica => {}
+                Role::Primary => return Ok(None),
+                Role::Sealed => return Err(gone()),
             }
             match self.holds.ask(self.now()).await {
                 Ok(Answered::Held(kept)) => {

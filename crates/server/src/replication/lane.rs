@@ -17,6 +17,7 @@
 use super::shared::Mapped;
 use base::Position;
 use node::Notice;
+use node::reading::{Checking, May, NodeView, Place, Placing};
 use parking_lot::{Mutex, RwLock};
 use replica::read::{Ask, Check, Fetch, Rejected, Timestamps, Touch};
 use std::sync::Arc;
@@ -82,32 +83,6 @@ pub(super) struct Lane {
     pub again: AtomicU64,
 }
 
-/// A fetch for one read, until that has what it brought or gives up.
-pub(super) struct Alone {
-    lane: Arc<Lane>,
-    number: u64,
-}
-
-impl Alone {
-    /// One that will be sent.
-    pub fn ask(lane: Arc<Lane>) -> Alone {
-        let number = lane.timestamps.lock().ask_alone();
-        lane.due.notify_one();
-        Alone { lane, number }
-    }
-
-    /// See [`Timestamps::take_alone`].
-    pub fn take(&self) -> Option<Result<Position, ()>> {
-        self.lane.timestamps.lock().take_alone(self.number)
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        self.lane.timestamps.lock().forget(self.number);
-    }
-}
-
 impl Lane {
     pub fn new(cluster: u128) -> Lane {
         Lane {
@@ -125,27 +100,47 @@ impl Lane {
         self.connected.load(Relaxed)
     }
 
-    /// See [`Timestamps::ask`].
-    pub fn ask(&self, arrived: u64, touches: impl FnOnce() -> Vec<Touch>) -> Ask {
-        let asked = self.timestamps.lock().ask(arrived, touches);
-        if asked == Ask::First {
+    /// See [`Placing::ask`]; what it wants fetched will be.
+    pub fn ask(
+        &self,
+        placing: &mut Placing,
+        node: &NodeView,
+        brought: Option<Position>,
+        touches: impl FnOnce() -> Vec<Touch>,
+    ) -> Place {
+        let place = placing.ask(node, brought, &mut self.timestamps.lock(), touches);
+        if place == (Place::Fetch { first: true }) {
             self.due.notify_one();
         }
-        asked
+        place
     }
 
-    /// See [`Timestamps::known`].
-    pub fn known(&self, arrived: u64) -> Option<Position> {
-        self.timestamps.lock().known(arrived)
-    }
-
-    /// See [`Timestamps::check`]; what it wants fetched will be.
-    pub fn check(&self, at: Position, visible: Position, touches: &[Touch]) -> Check {
-        let check = self.timestamps.lock().check(at, visible, touches);
-        if check == Check::Missing {
+    /// The primary is asked what it has published, for no read.
+    pub fn ask_ahead(&self, now: u64) {
+        if self.timestamps.lock().ask(now, Vec::new) == Ask::First {
             self.due.notify_one();
         }
-        check
+    }
+
+    /// See [`Placing::known`].
+    pub fn known(&self, placing: &Placing) -> Option<Position> {
+        placing.known(&self.timestamps.lock())
+    }
+
+    /// See [`Placing::give_up`].
+    pub fn give_up(&self, placing: &mut Placing) {
+        if placing.is_alone() {
+            placing.give_up(&mut self.timestamps.lock());
+        }
+    }
+
+    /// See [`Checking::step`]; what it wants fetched will be.
+    pub fn check(&self, checking: &mut Checking, node: &NodeView, here: Option<Check>) -> May {
+        let may = checking.step(node, here, &mut self.timestamps.lock());
+        if matches!(may, May::Fetch { .. }) {
+            self.due.notify_one();
+        }
+        may
     }
 
     /// What is to be sent now.
@@ -185,9 +180,10 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::RelId;
     use base::record::{CommitBuilder, RecordKind};
     use base::region::{Region, row_hash};
+    use base::{Consistency, ReadPolicy, ReadWant, RelId};
+    use node::Role;
     use replica::read::Level;
 
     const TABLE: RelId = 20_000;
@@ -198,8 +194,34 @@ mod tests {
         lane.land(f.number, &values, 3).expect("taken");
     }
 
+    fn want(policy: ReadPolicy, arrived: u64) -> ReadWant {
+        ReadWant {
+            consistency: Consistency::Strong,
+            policy,
+            arrived,
+        }
+    }
+
+    fn view(visible: u64) -> NodeView {
+        NodeView {
+            role: Role::Replica,
+            leads_after: None,
+            visible: Position::from_u64(visible),
+        }
+    }
+
+    fn row(key: &[u8]) -> Vec<Touch> {
+        vec![Touch::Row(TABLE, row_hash(TABLE, key))]
+    }
+
+    fn ask(lane: &Lane, arrived: u64, key: &[u8]) -> Place {
+        let mut read = Placing::new(want(ReadPolicy::Tracker, arrived));
+        lane.ask(&mut read, &view(0), None, || row(key))
+    }
+
     #[test]
     fn a_turn_has_one_fetch_and_it_brings_the_slots() {
+        let [first, joined] = [true, false].map(|first| Place::Fetch { first });
         let region = Region::default();
         let at = Position::from_u64(40);
         region.lead(7, 3, Position::from_u64(20), || at);
@@ -207,39 +229,45 @@ mod tests {
         other.push(RecordKind::Put, TABLE, b"z", b"");
         region.modified(&other.finish(Position::from_u64(35), 0).0);
         let lane = Lane::new(7);
-        let row = |key: &[u8]| vec![Touch::Row(TABLE, row_hash(TABLE, key))];
-        assert!(matches!(lane.ask(5, || row(b"a")), Ask::First));
-        assert!(matches!(lane.ask(6, || row(b"b")), Ask::Joined));
+        assert_eq!(ask(&lane, 5, b"a"), first);
+        assert_eq!(ask(&lane, 6, b"b"), joined);
         let sent = lane.begin(10);
         assert_eq!(sent.len(), 1);
-        // In flight: whoever arrived before it began joins it, who came later waits for the next.
-        assert!(matches!(lane.ask(9, Vec::new), Ask::Joined));
-        assert!(matches!(lane.ask(11, || row(b"c")), Ask::First));
+        // In flight: a read that arrived before it began joins it, a later one waits for the next.
+        assert_eq!(ask(&lane, 9, b"a"), joined);
+        assert_eq!(ask(&lane, 11, b"c"), first);
         assert!(lane.begin(12).is_empty());
         land(&lane, &region, &sent[0]);
-        assert!(matches!(lane.ask(9, Vec::new), Ask::Known(t) if t == at));
+        assert_eq!(ask(&lane, 9, b"a"), Place::At(at));
         // Another row was written after 30: both may be read where 30 is shown, without another fetch.
-        let visible = Position::from_u64(30);
         for key in [b"a", b"b"] {
-            let check = lane.check(at, visible, &row(key));
-            assert_eq!(check, Check::Read(Level::Row));
+            let tracker = want(ReadPolicy::Tracker, 9);
+            let mut read = Checking::new(&tracker, at, || row(key));
+            let may = lane.check(&mut read, &view(30), None);
+            assert_eq!(may, May::Read(Level::Row));
         }
         let sent = lane.begin(20);
         assert_eq!(sent.len(), 1);
         lane.lost();
         assert!(lane.begin(30).is_empty());
-        assert!(matches!(lane.ask(11, Vec::new), Ask::First));
+        assert_eq!(ask(&lane, 11, b"a"), first);
         assert_eq!(lane.begin(31).len(), 1);
     }
 
     #[test]
     fn a_read_of_its_own_that_gives_up_is_not_fetched_for() {
-        let lane = Arc::new(Lane::new(7));
-        let (given_up, waits) = (Alone::ask(lane.clone()), Alone::ask(lane.clone()));
-        drop(given_up);
+        let first = Place::Fetch { first: true };
+        let lane = Lane::new(7);
+        let mut reads = [0, 1].map(|_| Placing::new(want(ReadPolicy::ReadWait, 5)));
+        for r in &mut reads {
+            assert_eq!(lane.ask(r, &view(0), None, Vec::new), first);
+        }
+        let [mut given_up, mut waits] = reads;
+        lane.give_up(&mut given_up);
         assert_eq!(lane.begin(10).len(), 1);
-        assert_eq!(waits.take(), None);
+        let joined = lane.ask(&mut waits, &view(0), None, Vec::new);
+        assert_eq!(joined, Place::Fetch { first: false });
         lane.lost();
-        assert_eq!(waits.take(), Some(Err(())));
+        assert_eq!(lane.ask(&mut waits, &view(0), None, Vec::new), first);
     }
 }

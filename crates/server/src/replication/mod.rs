@@ -7,8 +7,7 @@
 //!           bootstrap.rs        before there is a database: carries what node::copying says
 //! both      log_ring.rs       the log's ring in memory that both map, where they are on one host
 //! replica   fresh.rs            strong reads: what sessions ask and wait for; the primary's region is read over connections
-//!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs);
-//!                               reads that may be old: as of when what is shown is the newest there was (shown.rs)
+//!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs)
 //! primary   region.rs           its other end
 //! both      holds.rs            snapshots that the primary keeps for transactions of REPEATABLE READ that may move to it
 //! both      site.rs           a site's changes go to be certified; verdicts come back
@@ -43,7 +42,6 @@ mod region;
 mod remote;
 pub mod send;
 pub mod shared;
-mod shown;
 pub mod site;
 
 pub use follow::Follow;

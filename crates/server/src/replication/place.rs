@@ -2,13 +2,13 @@
 //!
 //! A replica that is not connected has no lag: it has no row and no number, and its own metric says that it is not there.
 
-use super::fresh::handed_over;
+use super::fresh::placed_here;
 use super::{Follow, Fresh, Senders, Site};
 use base::{Error, Position, Result, SqlState};
 use embedded::engine::{Surroundings, no_member};
 use node::{Node, Role};
 use sql::engine::{GoOn, MembershipChange};
-use sql::reading::{Consistency, Kept, ReadPoint, ReadPolicy, ReadWant, Reads, Touch, Waiting};
+use sql::reading::{Consistency, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::{Receiver, Sender, Standing, lsn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -254,15 +254,14 @@ impl Surroundings for Place {
         }
         match &self.fresh {
             Some(f) => f.read_point(want, reads),
-            None => handed_over(&self.node, want),
+            None => placed_here(&self.node, want),
         }
     }
 
     fn hold(&self, want: &ReadWant) -> Option<Waiting<Kept>> {
         let fresh = self.fresh.as_ref()?;
-        let strong = want.consistency == Consistency::Strong;
-        let asks = strong && !matches!(want.policy, ReadPolicy::Stale | ReadPolicy::CommitWait);
-        asks.then(|| Box::pin(fresh.clone().keep()) as Waiting<Kept>)
+        let strong = want.consistency == Consistency::Strong && want.since().is_some();
+        strong.then(|| Box::pin(fresh.clone().keep()) as Waiting<Kept>)
     }
 
     fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>> {

@@ -15,15 +15,6 @@ use crate::world::World;
 use super::splits::{Stock, stocks_at};
 
 impl World {
-    /// The same at a primary.
-    pub fn check_read(&mut self, r: &StrongRead, snapshot: &Snapshot) {
-        let up = self.machines[r.node].up.take();
-        if let Some(crate::machine::Running::Primary(p)) = &up {
-            self.see(r, &p.node, snapshot);
-        }
-        self.machines[r.node].up = up;
-    }
-
     /// A strong read reads at its snapshot, at a node.
     pub fn see(&mut self, r: &StrongRead, node: &Node, s: &Snapshot) {
         let (at, terms) = (s.position(), node.terms());

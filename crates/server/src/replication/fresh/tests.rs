@@ -1,6 +1,7 @@
 //! Reads that arrive as their node is promoted.
 
 use super::*;
+use base::{Consistency, ReadPolicy};
 use futures::FutureExt;
 use node::NodeOptions;
 
@@ -40,7 +41,8 @@ fn a_read_that_finds_its_node_promoted_does_not_wait_for_an_answer() {
     promote(&f);
     assert!(matches!(asks.now_or_never(), Some(Ok(ReadPoint::Newest))));
     // It had looked whether the node is a replica before it was none.
-    let found = f.shared_fetch(&want(ReadPolicy::Tracker), 1, &Vec::new);
+    let mine = want(ReadPolicy::Tracker);
+    let found = f.fetched(Placing::new(mine), &mine, &Vec::new);
     assert!(matches!(found, ReadPoint::Newest));
 }
 

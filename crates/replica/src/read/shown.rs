@@ -1,24 +1,27 @@
-//! As of when what a replica shows is the newest there was (`replica::read::AsOf`), for reads that may be so old and on whatever core they are.
+//! As of when what a replica shows is the newest there was ([`AsOf`]), for the reads of all threads that may be so old.
 //!
-//! Every fetch that lands and every look at mapped words tells, at most one in a millisecond: who only tells or asks finds out by a load or two
-//! that there is nothing to do. A task asks the primary now and then by itself (`fresh`), so that such reads find an answer while
-//! nobody reads strongly, and for as long as they may when the primary is away.
+//! Every fetch that lands and every look at mapped words tells, and one in a millisecond is taken: a load or two show that there is
+//! nothing to do. The primary is asked now and then without a read ([`Shown::is_due`]), so that reads which may be old find an
+//! answer also when no strong read has asked.
 //!
-//! Left out on purpose: how old that is now. Who asks knows what is too old.
+//! Left out on purpose: how old that is now. Each read knows what is too old for it.
 
 use base::Position;
 use parking_lot::Mutex;
-use replica::read::AsOf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::as_of::AsOf;
 
 /// Nanoseconds from one that is taken to the next.
 const STEP: u64 = 1_000_000;
 /// For so long after a read that may be old another one is expected.
 const LATELY: u64 = 10_000_000_000;
+/// While no such reads come, the primary is asked at one of so many looks.
+const IDLE: u32 = 10;
 
 /// What a read that may be old gets here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub enum Found {
     /// What is shown is new enough.
     Shown,
     /// This would be, and is not shown.
@@ -28,8 +31,8 @@ pub(super) enum Found {
 }
 
 /// See the head of the file. Times are nanoseconds of the clock that fetches are stamped with.
-#[derive(Default)]
-pub(super) struct Shown {
+#[derive(Debug, Default)]
+pub struct Shown {
     /// 0: nothing is known.
     newest: AtomicU64,
     /// Nothing that began before is taken.
@@ -71,8 +74,13 @@ impl Shown {
         }
     }
 
-    /// Whether somebody asked lately.
-    pub fn is_wanted(&self, now: u64) -> bool {
+    /// Whether the primary is to be asked, at the look of this number.
+    pub fn is_due(&self, now: u64, look: u32) -> bool {
+        self.is_wanted(now) || look % IDLE == 1
+    }
+
+    /// Whether such a read came lately.
+    fn is_wanted(&self, now: u64) -> bool {
         let asked = self.asked.load(Relaxed);
         asked != 0 && now < asked + LATELY
     }
@@ -108,6 +116,7 @@ mod tests {
     fn it_is_asked_for_while_somebody_reads() {
         let s = Shown::default();
         assert!(!s.is_wanted(1));
+        assert!(s.is_due(1, 1) && !s.is_due(1, 2));
         s.find(5 * S, 4 * S, || p(1));
         assert!(s.is_wanted(6 * S));
         assert!(!s.is_wanted(5 * S + LATELY));
