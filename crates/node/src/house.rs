@@ -18,44 +18,33 @@
 use base::{Error, Result, SqlState};
 use env::{Env, JoinHandle};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use store::Budget;
 
-use crate::housekeeping::{Anchors, Checkpoints, Spares, Sweep};
-use crate::node::Shared;
-use crate::splits::Splits;
-
 /// Longest that a thread sleeps.
 const MOST: Duration = Duration::from_millis(500);
 
-/// When a chore is due that panicked.
-const NEVER: u64 = u64::MAX;
+/// The threads: one for each kind of work.
+pub(crate) const KINDS: [&str; 5] = ["housekeeper", "checkpointer", "spares", "anchor", "splits"];
 
-/// A kind of housework, for one node.
+/// A kind of work, for one node.
 pub(crate) trait Chore: Send {
     /// A visit. `tick` is called now and then in a long one. How long until the next.
-    fn visit(&mut self, node: &Shared, tick: &dyn Fn()) -> Duration;
+    fn visit(&mut self, tick: &dyn Fn()) -> Duration;
 
     /// Whether the node asked for a visit before its time.
-    fn is_asked(&self, _: &Shared) -> bool {
+    fn is_asked(&self) -> bool {
         false
     }
 }
 
-/// Makes the state of a kind of housework for a node.
-type Kind = fn(&Shared) -> Box<dyn Chore>;
-
-/// The threads.
-const KINDS: [(&str, Kind); 5] = [
-    ("housekeeper", |_| Box::new(Sweep)),
-    ("checkpointer", |_| Box::new(Checkpoints::default())),
-    ("spares", |_| Box::new(Spares)),
-    ("anchor", |_| Box::new(Anchors::default())),
-    ("splits", |node| Box::new(Splits::of(node))),
-];
+/// A node, for what cannot wait until its next visit.
+pub(crate) trait Lodger: Send + Sync {
+    /// An epoch ends, if it is time.
+    fn tick(&self);
+}
 
 /// See the head of the file. Dropped, it ends; every node has left before.
 pub struct House {
@@ -75,17 +64,44 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    members: Vec<Member>,
+    nodes: Vec<(u64, Arc<dyn Lodger>)>,
     last: u64,
-    /// The node that each thread visits now.
-    visits: [Option<u64>; KINDS.len()],
+    /// What each thread does.
+    work: [Work; KINDS.len()],
     stopping: bool,
 }
 
-#[derive(Clone)]
-struct Member {
-    id: u64,
-    node: Arc<Shared>,
+#[derive(Default)]
+struct Work {
+    /// But for the one that is done now.
+    chores: Vec<Due>,
+    /// The node that is visited.
+    visits: Option<u64>,
+}
+
+struct Due {
+    node: u64,
+    at: u64,
+    chore: Box<dyn Chore>,
+}
+
+impl Work {
+    /// Takes out the chore that is due first, or tells how long until then.
+    fn next(&mut self, now: u64) -> std::result::Result<Due, Duration> {
+        let at = |d: &Due| {
+            if d.chore.is_asked() {
+                d.at.min(now)
+            } else {
+                d.at
+            }
+        };
+        let first = self.chores.iter().enumerate().min_by_key(|(_, d)| at(d));
+        let (i, at) = first.map(|(i, d)| (i, at(d))).ok_or(MOST)?;
+        match at.saturating_sub(now) {
+            0 => Ok(self.chores.swap_remove(i)),
+            wait => Err(MOST.min(Duration::from_nanos(wait))),
+        }
+    }
 }
 
 impl House {
@@ -111,11 +127,9 @@ impl House {
             threads: Mutex::default(),
             memory,
         };
-        for (index, (name, kind)) in KINDS.into_iter().enumerate() {
+        for (kind, name) in KINDS.into_iter().enumerate() {
             let inner = inner.clone();
-            let thread = env
-                .spawn
-                .spawn(name, Box::new(move || inner.keep(index, kind)));
+            let thread = env.spawn.spawn(name, Box::new(move || inner.keep(kind)));
             let thread = thread.map_err(|e| {
                 let what = format!("could not start the {name} thread: {e}");
                 Error::new(SqlState::SYSTEM_ERROR, what)
@@ -127,7 +141,7 @@ impl House {
 
     /// How many nodes live here.
     pub fn nodes(&self) -> usize {
-        self.inner.state.lock().members.len()
+        self.inner.state.lock().nodes.len()
     }
 
     /// How many threads it has, whatever the number of nodes.
@@ -135,26 +149,36 @@ impl House {
         self.threads.lock().len()
     }
 
-    /// Bytes that the rows of all nodes take together; none: the limit is not shared.
+    /// The limit for the rows of all nodes together; none: the node has its own.
     pub fn memory(&self) -> Option<&Arc<Budget>> {
         self.memory.as_ref()
     }
 
-    /// Keeps house for a node from now on. Its number here.
-    pub(crate) fn join(&self, node: Arc<Shared>) -> u64 {
+    /// Does these chores from now on. The node's number here.
+    pub(crate) fn join(
+        &self,
+        lodger: Arc<dyn Lodger>,
+        chores: [Box<dyn Chore>; KINDS.len()],
+    ) -> u64 {
         let mut s = self.inner.state.lock();
         s.last += 1;
-        let id = s.last;
-        s.members.push(Member { id, node });
+        let node = s.last;
+        s.nodes.push((node, lodger));
+        for (work, chore) in s.work.iter_mut().zip(chores) {
+            work.chores.push(Due { node, at: 0, chore });
+        }
         self.inner.changed.notify_all();
-        id
+        node
     }
 
     /// Nothing is done for this node any more when this returns. The node was told to stop before, so a visit is short.
-    pub(crate) fn leave(&self, id: u64) {
+    pub(crate) fn leave(&self, node: u64) {
         let mut s = self.inner.state.lock();
-        s.members.retain(|m| m.id != id);
-        while s.visits.contains(&Some(id)) {
+        s.nodes.retain(|n| n.0 != node);
+        s.work
+            .iter_mut()
+            .for_each(|w| w.chores.retain(|d| d.node != node));
+        while s.work.iter().any(|w| w.visits == Some(node)) {
             self.inner.visited.wait(&mut s);
         }
     }
@@ -179,56 +203,44 @@ impl Drop for House {
 }
 
 impl Inner {
-    /// The thread of this kind.
-    fn keep(&self, index: usize, kind: Kind) {
+    /// The thread of this kind of work.
+    fn keep(&self, kind: usize) {
         self.env.spawn.give_way();
         let clock = &self.env.clock;
-        let mut chores: HashMap<u64, (Box<dyn Chore>, u64)> = HashMap::new();
         let mut s = self.state.lock();
         while !s.stopping {
-            let now = clock.monotonic_nanos();
-            chores.retain(|id, _| s.members.iter().any(|m| m.id == *id));
-            let mut next: Option<(u64, Member)> = None;
-            for m in &s.members {
-                let (chore, due) = chores.entry(m.id).or_insert_with(|| (kind(&m.node), now));
-                let due = match *due != NEVER && chore.is_asked(&m.node) {
-                    true => now.min(*due),
-                    false => *due,
-                };
-                if next.as_ref().is_none_or(|n| due < n.0) {
-                    next = Some((due, m.clone()));
+            let mut due = match s.work[kind].next(clock.monotonic_nanos()) {
+                Ok(due) => due,
+                Err(wait) => {
+                    self.changed.wait_for(&mut s, wait);
+                    continue;
                 }
-            }
-            let wait = next.as_ref().map_or(MOST, |n| {
-                Duration::from_nanos(n.0.saturating_sub(now)).min(MOST)
-            });
-            let Some((_, member)) = next.filter(|_| wait.is_zero()) else {
-                self.changed.wait_for(&mut s, wait);
-                continue;
             };
-            s.visits[index] = Some(member.id);
-            let (chore, due) = chores.get_mut(&member.id).expect("entered above");
+            s.work[kind].visits = Some(due.node);
             let pause = MutexGuard::unlocked(&mut s, || {
-                let node = member.node;
-                let visit = || chore.visit(&node, &|| self.tick());
+                let visit = || due.chore.visit(&|| self.tick());
                 catch_unwind(AssertUnwindSafe(visit))
             });
-            *due = match pause {
-                Ok(pause) => clock.monotonic_nanos() + pause.as_nanos() as u64,
+            let lives = s.nodes.iter().any(|n| n.0 == due.node);
+            match pause {
+                Ok(pause) if lives => {
+                    due.at = clock.monotonic_nanos() + pause.as_nanos() as u64;
+                    s.work[kind].chores.push(due);
+                }
+                Ok(_) => drop(due),
                 Err(_) => {
                     env::alarm!("canon: a thread that keeps house panicked; going on without it");
-                    NEVER
+                    drop(due);
                 }
-            };
-            s.visits[index] = None;
+            }
+            s.work[kind].visits = None;
             self.visited.notify_all();
         }
     }
 
     /// Epochs end, at all nodes.
     fn tick(&self) {
-        for m in &self.state.lock().members {
-            m.node.tick();
-        }
+        // Under the lock: a node that leaves is not in here any more.
+        self.state.lock().nodes.iter().for_each(|n| n.1.tick());
     }
 }

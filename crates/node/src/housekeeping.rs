@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::following::Following;
-use crate::house::Chore;
+use crate::house::{Chore, KINDS, Lodger};
 use crate::node::{Shared, failed, stopping};
 use crate::promote::Role;
+use crate::splits::Splits;
 
 /// Between two MiB of a segment that is prepared: 64 MiB in a second, faster than the log grows.
 const SPARE_PAUSE: Duration = Duration::from_millis(12);
@@ -66,13 +67,36 @@ impl Shared {
         Ok(keep)
     }
 
+    /// What the threads of a house do for this node.
+    pub(crate) fn chores(self: &Arc<Shared>) -> [Box<dyn Chore>; KINDS.len()] {
+        let checkpoints = Checkpoints {
+            node: self.clone(),
+            at_bytes: None,
+            not_before: 0,
+            pause: AGAIN,
+        };
+        let anchors = Anchors {
+            node: self.clone(),
+            written: 0,
+            segment: 0,
+            failing: false,
+        };
+        [
+            Box::new(Sweep(self.clone())),
+            Box::new(checkpoints),
+            Box::new(Spares(self.clone())),
+            Box::new(anchors),
+            Box::new(Splits::of(self.clone())),
+        ]
+    }
+
     /// Between two visits of the housekeeper.
     fn step(&self) -> Duration {
         Duration::from_millis(5).min(self.options.epoch_max_duration)
     }
 
     /// An epoch ends, if it is time.
-    pub(crate) fn tick(&self) {
+    fn end_epoch(&self) {
         let now = self.options.env.clock.monotonic_nanos();
         let mut ticks = self.ticks.lock();
         if now.saturating_sub(ticks.last) < self.step().as_nanos() as u64 {
@@ -137,18 +161,12 @@ impl Shared {
     }
 }
 
-/// When epochs ticked: nanoseconds.
-#[derive(Default)]
-pub(crate) struct Ticks {
-    last: u64,
-    epoch: u64,
-}
-
 /// The housekeeper's.
-pub(crate) struct Sweep;
+struct Sweep(Arc<Shared>);
 
 impl Chore for Sweep {
-    fn visit(&mut self, node: &Shared, tick: &dyn Fn()) -> Duration {
+    fn visit(&mut self, tick: &dyn Fn()) -> Duration {
+        let node = &*self.0;
         let clock = &node.options.env.clock;
         let store = &node.manager.store;
         tick();
@@ -175,7 +193,8 @@ impl Chore for Sweep {
 }
 
 /// The checkpointer's.
-pub(crate) struct Checkpoints {
+struct Checkpoints {
+    node: Arc<Shared>,
     /// Bytes of log when the last was written. None: what the last left is not known, nor whether one now makes room.
     at_bytes: Option<u64>,
     /// After a failure it is tried again, by and by less often.
@@ -183,19 +202,10 @@ pub(crate) struct Checkpoints {
     pause: Duration,
 }
 
-impl Default for Checkpoints {
-    fn default() -> Checkpoints {
-        Checkpoints {
-            at_bytes: None,
-            not_before: 0,
-            pause: AGAIN,
-        }
-    }
-}
-
 impl Checkpoints {
     /// Whether one is to be written that nothing asked for.
-    fn is_due(&self, node: &Shared, bytes: u64) -> bool {
+    fn is_due(&self, bytes: u64) -> bool {
+        let node = &self.node;
         // Log that was kept for a node that does not need it any more goes by the checkpoint that is there; a new one may make room, too.
         let grown = match node.is_disk_full() {
             true => !node.has_pruned() && self.at_bytes != Some(bytes),
@@ -206,12 +216,14 @@ impl Checkpoints {
 }
 
 impl Chore for Checkpoints {
-    fn is_asked(&self, node: &Shared) -> bool {
-        let s = node.checkpoint.0.lock();
+    fn is_asked(&self) -> bool {
+        let s = self.node.checkpoint.0.lock();
         s.wanted > s.done
     }
 
-    fn visit(&mut self, node: &Shared, _: &dyn Fn()) -> Duration {
+    fn visit(&mut self, _: &dyn Fn()) -> Duration {
+        let shared = self.node.clone();
+        let node = &*shared;
         let clock = &node.options.env.clock;
         let wanted = node.checkpoint.0.lock().wanted;
         // It may take long: no session waits for this thread but one that asks for a checkpoint.
@@ -223,7 +235,7 @@ impl Chore for Checkpoints {
             bytes.load(Ordering::Relaxed)
         });
         let bytes = node.pipeline.stats.bytes.load(Ordering::Relaxed) + followed;
-        if !self.is_asked(node) && !self.is_due(node, bytes) {
+        if !self.is_asked() && !self.is_due(bytes) {
             return CHECKPOINT_LOOK;
         }
         let stops = || node.stopping.load(Ordering::SeqCst);
@@ -247,10 +259,11 @@ impl Chore for Checkpoints {
 }
 
 /// Has spare segments ready, also while a checkpoint is written: else the log waits until one is made.
-pub(crate) struct Spares;
+struct Spares(Arc<Shared>);
 
 impl Chore for Spares {
-    fn visit(&mut self, node: &Shared, _: &dyn Fn()) -> Duration {
+    fn visit(&mut self, _: &dyn Fn()) -> Duration {
+        let node = &*self.0;
         let log = node.dir.log();
         let stops = || node.stopping.load(Ordering::SeqCst);
         // At full speed it would take a processor from replay or commits for a tenth of a second.
@@ -278,15 +291,16 @@ impl Chore for Spares {
 }
 
 /// Writes the anchor while the log grows: half a second behind at most, or a segment.
-#[derive(Default)]
-pub(crate) struct Anchors {
+struct Anchors {
+    node: Arc<Shared>,
     written: u64,
     segment: u64,
     failing: bool,
 }
 
 impl Chore for Anchors {
-    fn visit(&mut self, node: &Shared, _: &dyn Fn()) -> Duration {
+    fn visit(&mut self, _: &dyn Fn()) -> Duration {
+        let node = &*self.node;
         let reach = node.dir.log().reach();
         let now = node.options.env.clock.monotonic_nanos();
         let begun = reach.map_or(0, |r| r.point.segment);
@@ -302,5 +316,11 @@ impl Chore for Anchors {
             (self.written, self.segment) = (now, begun);
         }
         ANCHOR_LOOK
+    }
+}
+
+impl Lodger for Shared {
+    fn tick(&self) {
+        self.end_epoch();
     }
 }

@@ -17,7 +17,7 @@ use store::Store;
 use txn::{
     Catalog, CommitOrder, Durability, RuleCompiler, Txn, TxnManager, TxnOptions, replay_changes,
 };
-use wal::{DataDir, DirOptions, LogReader, LogWriter, Progress};
+use wal::{DataDir, LogReader, LogWriter, Progress};
 
 /// How often who waits on a thread looks whether he still may.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
@@ -25,7 +25,6 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 use crate::certifier::Certifier;
 use crate::following::Following;
 use crate::house::House;
-use crate::housekeeping::Ticks;
 use crate::notice::Notice;
 use crate::options::{NodeOptions, RecoveryReport};
 use crate::outcomes::{Outcome, Outcomes};
@@ -72,6 +71,13 @@ pub(crate) struct Shared {
     pub(crate) ticks: Mutex<Ticks>,
 }
 
+/// When epochs ticked: nanoseconds.
+#[derive(Default)]
+pub(crate) struct Ticks {
+    pub(crate) last: u64,
+    pub(crate) epoch: u64,
+}
+
 #[derive(Default)]
 pub(crate) struct CheckpointState {
     pub(crate) wanted: u64,
@@ -113,15 +119,8 @@ impl Node {
     pub fn open(path: &Path, options: NodeOptions) -> Result<Node> {
         let env = options.env.clone();
         let began = env.clock.monotonic_nanos();
-        let log = wal::LogOptions {
-            segment_size: options.segment_bytes,
-            ..Default::default()
-        };
-        let dir = DataDir::open(&env, path, DirOptions { log, cluster: None }).map_err(failed)?;
-        let workers = match options.recovery_workers {
-            0 => env.spawn.parallelism().max(1),
-            n => n,
-        };
+        let dir = DataDir::open(&env, path, options.directory()).map_err(failed)?;
+        let workers = options.crew();
         let store = Arc::new(Store::default());
         let sequences = Arc::new(Sequences::default());
         let recovery = Recovery::new(store.clone(), sequences.clone(), workers);
@@ -150,10 +149,7 @@ impl Node {
         if created {
             catalog = replay_changes(&store, &catalog, &bootstrap)?;
         }
-        match options.house.as_ref().and_then(|h| h.memory()) {
-            Some(budget) => store.memory.share(budget.clone()),
-            None => store.memory.set_limit(options.max_memory),
-        }
+        options.limit(&store.memory);
         // Recovery keeps no older versions, so nothing is shown before all of it may be (`Node::is_open`).
         let marks = Arc::new(match options.replica {
             true => Watermarks::unheard(recovered.last),
@@ -268,7 +264,7 @@ impl Node {
                 Some(house) => house.clone(),
                 None => House::private(&options.env)?,
             };
-            let id = house.join(self.shared.clone());
+            let id = house.join(self.shared.clone(), self.shared.chores());
             *self.house.lock() = Some((house, id));
         }
         Ok(())

@@ -6,6 +6,8 @@ use env::Env;
 use replica::replay::ReplayOptions;
 use std::sync::Arc;
 use std::time::Duration;
+use store::Memory;
+use wal::{DirOptions, LogOptions};
 
 use crate::house::House;
 use crate::splits::adjust::Adjust;
@@ -83,6 +85,33 @@ impl Default for NodeOptions {
             split_adjust: Adjust::default(),
             split_balance: Balance::default(),
             on_recovery: None,
+        }
+    }
+}
+
+impl NodeOptions {
+    /// How the data directory is opened.
+    pub(crate) fn directory(&self) -> DirOptions {
+        let log = LogOptions {
+            segment_size: self.segment_bytes,
+            ..LogOptions::default()
+        };
+        DirOptions { log, cluster: None }
+    }
+
+    /// Threads of a recovery.
+    pub(crate) fn crew(&self) -> usize {
+        match self.recovery_workers {
+            0 => self.env.spawn.parallelism().max(1),
+            n => n,
+        }
+    }
+
+    /// Sets the limit of the rows' memory, which a house has for all its nodes.
+    pub(crate) fn limit(&self, memory: &Memory) {
+        match self.house.as_ref().and_then(|h| h.memory()) {
+            Some(budget) => memory.share(budget.clone()),
+            None => memory.set_limit(self.max_memory),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Metered;
-use txn::Durability;
+use txn::{Durability, Isolation, TxnOptions};
 
 #[global_allocator]
 static ALLOCATOR: Metered<System> = Metered(System);
@@ -22,6 +22,8 @@ static ONE_AT_A_TIME: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 const ROWS: i64 = 2_000;
 const TIMES: usize = 50;
+/// Bytes for the rows of all nodes of a house.
+const LIMIT: u64 = 4 << 20;
 
 fn options() -> NodeOptions {
     NodeOptions {
@@ -148,11 +150,42 @@ fn a_node_that_is_in_use_is_stopped_and_ends_later() {
     ended.start(false).expect("it leads again");
 }
 
+/// Its connection was lost with the primary's process, say, and it goes on at the primary that was started again.
+#[test]
+fn a_transaction_that_moves_does_not_stand_below_the_start_of_its_primary() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let scratch = tempfile::tempdir().expect("a directory");
+    let node = Node::open(scratch.path(), options()).expect("a new database");
+    define(&node, accounts(false));
+    add_one(&node);
+    let read_at = node.marks().published.get();
+    // Every row is written again: the start finds the newest versions only.
+    add_one(&node);
+    let node = end(node).start(false).expect("it leads again");
+    assert!(read_at < node.recovered_end());
+    let options = TxnOptions {
+        isolation: Isolation::RepeatableRead,
+        ..TxnOptions::default()
+    };
+    let mut t = node.begin(options, false);
+    let moved = base::Footprint {
+        snapshot: read_at,
+        ..base::Footprint::default()
+    };
+    t.adopt_reads(&moved)
+        .expect("it has read nothing that changed");
+    assert!(t.snapshot() >= Some(node.recovered_end()));
+    t.begin_statement().expect("a statement");
+    let h = handle(&t);
+    let v = t.get(&h, &key(7), |r| r.get(1).as_i64()).expect("read");
+    assert_eq!(v.flatten(), Some(2), "the row is not there");
+}
+
 #[test]
 fn nodes_of_a_house_share_its_threads_and_its_limit() {
     let _alone = ONE_AT_A_TIME.lock();
     let before = entries("/proc/self/task");
-    let house = House::new(&env::Env::os(), 24 << 20).expect("a house");
+    let house = House::new(&env::Env::os(), LIMIT).expect("a house");
     let open = |path: &Path| {
         let options = NodeOptions {
             house: Some(house.clone()),
@@ -188,7 +221,7 @@ fn nodes_of_a_house_share_its_threads_and_its_limit() {
     assert!(refused.contains("out of memory"), "{refused}");
     assert!(rows.iter().all(|n| *n > 1_000), "{rows:?}");
     let used = house.memory().expect("it has a limit").used();
-    assert!(used >= 24 << 20, "{used}");
+    assert!(used >= LIMIT, "{used}");
     let each: Vec<u64> = nodes
         .iter()
         .map(|n| n.manager().store.memory.used())

@@ -403,6 +403,8 @@ impl World {
         if t.adopt_reads(&footprint).is_err() {
             return;
         }
+        // Where nothing is kept any more it stands at what is newest.
+        let at = t.snapshot().unwrap_or(at);
         self.report.held_moved += 1;
         self.say(|| format!("node {to}: a transaction goes on at {at}"));
         self.check_rows_there(to, p, at);

@@ -145,7 +145,12 @@ impl Txn {
             Isolation::RepeatableRead => {
                 let found = self.shared.take_held(f.hold, f.snapshot);
                 held = found.is_some();
-                found.or_else(|| self.shared.store.snapshots.take_at(f.snapshot))
+                // A start keeps no older versions: what is below its end cannot be read here.
+                let there = f.snapshot >= self.shared.marks.floor;
+                found.or_else(|| {
+                    let snapshots = &self.shared.store.snapshots;
+                    there.then(|| snapshots.take_at(f.snapshot)).flatten()
+                })
             }
             Isolation::Serializable => None,
         };

@@ -17,6 +17,7 @@ pub(crate) mod steps;
 use adjust::Policy;
 use balance::Balance;
 use base::Isolation;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use txn::{Durability, Move, SplitValue, Txn, TxnOptions};
@@ -149,23 +150,26 @@ impl Shared {
     }
 }
 
-/// The worker of a node's split values.
+/// The worker's visits to a node (`house`).
 pub(crate) struct Splits {
+    node: Arc<Shared>,
     /// When records are next given and taken, in the clock's nanoseconds.
     look: u64,
 }
 
 impl Splits {
-    pub(crate) fn of(node: &Shared) -> Splits {
+    pub(crate) fn of(node: Arc<Shared>) -> Splits {
         let now = node.options.env.clock.monotonic_nanos();
         Splits {
+            node,
             look: now + LOOK.as_nanos() as u64,
         }
     }
 }
 
 impl Chore for Splits {
-    fn visit(&mut self, node: &Shared, _: &dyn Fn()) -> Duration {
+    fn visit(&mut self, _: &dyn Fn()) -> Duration {
+        let node = &*self.node;
         let now = node.options.env.clock.monotonic_nanos();
         if now >= self.look {
             self.look = now + LOOK.as_nanos() as u64;
