@@ -353,7 +353,6 @@ mod tests {
         Anchor {
             term: 2,
             position: p(40),
-            written: p(40),
             point: point(5, 900),
             checkpoint: 3,
         }

@@ -420,6 +420,8 @@ pub enum Happens {
     Unreachable,
     /// The connection broke.
     Lost,
+    /// The primary is another one, or its answers did not do: the directory is looked at again.
+    Anew,
     Message(Message),
     Moved,
     Tell,
@@ -438,6 +440,7 @@ impl Happens {
             Happens::Connected => Event::Connected,
             Happens::Unreachable => Event::Unreachable,
             Happens::Lost => Event::Lost,
+            Happens::Anew => Event::Anew,
             Happens::Message(m) => Event::Message(m),
             Happens::Moved => Event::Moved,
             Happens::Tell => Event::Tell,
@@ -454,7 +457,7 @@ impl Happens {
         match self {
             Happens::Connected => Some(Event::Connected),
             Happens::Unreachable => Some(gone("the primary does not answer")),
-            Happens::Lost => Some(gone("the connection broke")),
+            Happens::Lost | Happens::Anew => Some(gone("the connection broke")),
             Happens::Message(m) => Some(Event::Message(m)),
             Happens::Time => Some(Event::Time),
             _ => None,

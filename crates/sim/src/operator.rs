@@ -477,7 +477,11 @@ impl World {
                     f.target = to;
                     if let Some(c) = f.connection.take() {
                         self.hang_up(c, true);
-                        self.replica(j, &mut f, Happens::Lost);
+                        let ends = match self.now.is_multiple_of(2) {
+                            true => Happens::Anew,
+                            false => Happens::Lost,
+                        };
+                        self.replica(j, &mut f, ends);
                     }
                 }
                 self.machines[j].up = Some(Running::Follower(f));
