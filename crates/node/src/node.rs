@@ -212,6 +212,8 @@ impl Node {
         if created {
             node.log_bootstrap(&bootstrap)?;
         }
+        // Not before: a checkpoint of rows that no log has would make half a database of a directory that has none.
+        node.move_in()?;
         Ok(node)
     }
 
@@ -258,6 +260,11 @@ impl Node {
                 self.shared.pipeline.shipping.settle();
             }
         }
+        Ok(())
+    }
+
+    /// The housework begins.
+    fn move_in(&self) -> Result<()> {
         let options = &self.shared.options;
         if options.threads {
             let house = match &options.house {

@@ -125,9 +125,12 @@ impl World {
         machine.had = machine.holds();
         let anchor = node.dir().anchor();
         machine.anchored = anchor.map_or(Position::ZERO, |a| a.position);
+        let marks = node.manager().marks.clone();
+        let mut led = None;
         if let Some(Running::Primary(p)) = machine.up.take() {
             machine.led = Some(p.term);
             self.abandon(&p);
+            led = Some((p.term, p.terms));
         }
         let all = match node.role() {
             Role::Replica => node.log_end(),
@@ -141,6 +144,10 @@ impl World {
             "node {i} ended in its process with everything up to {all}, and its log ends at {}",
             ended.last
         );
+        if let Some((term, terms)) = led {
+            // It wrote what was installed, and published of that what its policy lets it: no client hears so, but the groups that it wrote last say it.
+            self.has_published(term, &terms, marks.published.get());
+        }
         let machine = &mut self.machines[i];
         machine.life += 1;
         machine.watched.forget();

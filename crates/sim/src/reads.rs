@@ -196,15 +196,14 @@ impl World {
             return Some(r);
         };
         let mut nothing = (Timestamps::new(0), Shown::default());
-        let left = match follower {
+        match follower {
             Some(f) => {
                 let left = self.read_steps(&node, (&mut f.timestamps, &f.ages), r);
                 self.send_fetches(i, f);
                 left
             }
             None => self.read_steps(&node, (&mut nothing.0, &nothing.1), r),
-        };
-        left
+        }
     }
 
     /// The steps of a read that need no waiting; none left: it has come to its end.

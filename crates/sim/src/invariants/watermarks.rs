@@ -7,9 +7,18 @@ use base::Position;
 use replica::ship::fork;
 
 use crate::machine::Running;
+use crate::model::Terms;
 use crate::world::World;
 
 impl World {
+    /// The primary of this term, whose history has these terms, has published up to here.
+    pub fn has_published(&mut self, term: u64, terms: &Terms, at: Position) {
+        let known = self.published.entry(term).or_default();
+        if at > known.0 || known.1.is_empty() {
+            *known = (at, terms.clone());
+        }
+    }
+
     pub(super) fn check_watermarks(&mut self, i: usize) {
         match &self.machines[i].up {
             None => {}
@@ -22,11 +31,9 @@ impl World {
                     installed < next,
                     "node {i}: installed {installed} < next position {next} does not hold"
                 );
+                let (term, terms) = (p.term, p.terms.clone());
                 let published = marks.published.get();
-                let known = self.published.entry(p.term).or_default();
-                if published > known.0 || known.1.is_empty() {
-                    *known = (published, p.terms.clone());
-                }
+                self.has_published(term, &terms, published);
             }
             Some(Running::Follower(f)) => {
                 let Some(following) = f.node.as_ref().and_then(|n| n.following()) else {
