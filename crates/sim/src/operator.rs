@@ -145,7 +145,10 @@ impl World {
             ended.last
         );
         if let Some((term, terms)) = led {
-            // It wrote what was installed, and published of that what its policy lets it: no client hears so, but the groups that it wrote last say it.
+            // While it ended it wrote what was installed. That published more by the rules of any flush: commits that were asked for as `local`, or all where
+            // the policy asks for no replica. No client is told any more. But each group in the log names what was published when that group was
+            // written, so replicas that are sent those groups later, by whoever leads this history then, show as much. They may: it is in
+            // their history, and its primary had published it.
             self.has_published(term, &terms, marks.published.get());
         }
         let machine = &mut self.machines[i];
