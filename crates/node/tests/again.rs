@@ -53,9 +53,8 @@ fn threads() -> Vec<String> {
         let name = std::fs::read_to_string(e.ok()?.path().join("comm")).ok()?;
         Some(name.trim().to_owned())
     };
-    let of_a_test = |name: &String| {
-        name == main.trim() || name.starts_with("a_") || name.starts_with("nodes_")
-    };
+    let of_a_test =
+        |name: &String| name == main.trim() || name.starts_with("a_") || name.starts_with("nodes_");
     all.filter_map(name).filter(|n| !of_a_test(n)).collect()
 }
 
@@ -206,9 +205,7 @@ fn nodes_of_a_house_share_its_threads_and_its_limit() {
     assert_eq!(house.nodes(), 3);
     // A primary has one thread of its own, which writes its log.
     let expected = before + house.threads() + nodes.len();
-    wait("one thread writes each log", || {
-        threads().len() == expected
-    });
+    wait("one thread writes each log", || threads().len() == expected);
     for node in &nodes {
         define(node, accounts(false));
     }
@@ -254,7 +251,5 @@ fn nodes_of_a_house_share_its_threads_and_its_limit() {
     nodes.into_iter().for_each(|n| drop(end(n)));
     assert_eq!(house.nodes(), 0);
     drop(house);
-    wait("the threads have ended", || {
-        threads().len() == before
-    });
+    wait("the threads have ended", || threads().len() == before);
 }
