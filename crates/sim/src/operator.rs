@@ -1,4 +1,4 @@
-//! Who pulls plugs and promotes: crashes, nodes that end and start in their process, cuts, planned and forced switches, and the mending at the end.
+//! What operators do, and what breaks: crashes, nodes that end and start in their process, cuts, planned and forced switches, and the mending at the end.
 //!
 //! A forced promotion rests on a premise, that the old primary is down. Operators are wrong about it sometimes, and old primaries
 //! are started again by whoever does not know better: both are reported, because then two terms may acknowledge at once.
@@ -402,7 +402,7 @@ impl World {
         }
     }
 
-    /// Whoever was asked to take over is told to forget it.
+    /// A replica that was asked to take over is told to forget that.
     fn cancel_plans(&mut self) {
         for j in 0..NODES {
             self.on_node(j, |w, up| {

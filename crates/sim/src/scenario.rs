@@ -196,6 +196,8 @@ pub fn holds_outlive_their_primary(seed: u64, loud: bool) -> Result<Report, Stri
         w.go("follow", |w| {
             w.machines[i].follower().is_some_and(Follower::is_streaming)
         });
+        // A node finds with its next request that nothing is kept for it any more.
+        w.begin_holding(i);
         w.hold_many(i, EACH);
         let (_, lost) = w.kept_for(i);
         assert!(lost >= EACH, "{lost} transactions outlive their primary");

@@ -55,7 +55,7 @@ fn a_primary_that_lost_log_does_not_serve() {
 #[test]
 fn disks_that_lie_are_found_out() {
     let mut all = sim::Report::default();
-    for seed in (1..=12).map(|n| n * 4) {
+    for seed in (1..=20).map(|n| n * 4) {
         let report = sim::run(seed, false).unwrap_or_else(|why| panic!("{why}"));
         all.add(&report);
     }
