@@ -90,7 +90,9 @@ mod tests {
     const ANSWERS: &[&str] = &[
         "clock_timestamp",
         "currval",
+        "gen_random_bytes",
         "gen_random_uuid",
+        "gen_salt",
         "lastval",
         "pg_advisory_unlock_all",
         "pg_blocking_pids",
@@ -112,6 +114,9 @@ mod tests {
         "set_config",
         "setseed",
         "timeofday",
+        "uuid_generate_v1",
+        "uuid_generate_v1mc",
+        "uuid_generate_v4",
     ];
 
     #[test]
