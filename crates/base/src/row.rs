@@ -459,25 +459,29 @@ fn put_fields(out: &mut Vec<u8>, r: &Row) {
     }
 }
 
-/// A row that has fewer fields is older than the attributes that it lacks. One that has more is none of this type.
+/// A row that has fewer fields is older than the attributes that it lacks. One that has more is newer than this version of the type, and a
+/// transaction with an older schema may meet it, as in the words of a conflict: what this version does not know is passed over.
 fn get_fields(ty: UserType, b: &[u8]) -> Option<Row> {
     let attributes = ty.attributes?;
     let (n, mut rest) = b.split_first_chunk::<2>()?;
     let n = usize::from(u16::from_le_bytes(*n));
     let mut fields = Vec::with_capacity(attributes.len());
-    for a in attributes.get(..n)? {
+    for i in 0..n {
         let (len, behind) = rest.split_first_chunk::<4>()?;
         let len = u32::from_le_bytes(*len);
         rest = behind;
-        if len == u32::MAX {
-            fields.push(Value::Null);
-            continue;
-        }
-        let (field, behind) = rest.split_at_checked(len as usize)?;
-        rest = behind;
-        fields.push(match a.dropped {
-            true => Value::Null,
-            false => decode_value(a.ty.ty, field)?,
+        let field = match len {
+            u32::MAX => None,
+            len => {
+                let (field, behind) = rest.split_at_checked(len as usize)?;
+                rest = behind;
+                Some(field)
+            }
+        };
+        let Some(a) = attributes.get(i) else { continue };
+        fields.push(match field.filter(|_| !a.dropped) {
+            None => Value::Null,
+            Some(field) => decode_value(a.ty.ty, field)?,
         });
     }
     fields.resize(attributes.len(), Value::Null);

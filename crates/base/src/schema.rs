@@ -742,28 +742,12 @@ impl Schema {
     }
 
     fn put_type(&mut self, def: TypeDef) {
+        let id = def.id;
         self.next_oid = self.next_oid.max(def.last_oid() + 1);
         self.type_names
-            .insert((def.namespace, def.name.clone()), def.id);
-        let ty = match &def.kind {
-            TypeKind::Enum(labels) => {
-                Type::User(user_type::intern(def.id, def.array, &def.name, labels))
-            }
-            TypeKind::Domain(d) => self
-                .type_numbered(d.base)
-                .expect("a domain's base is in the schema"),
-            TypeKind::Composite(c) => {
-                let attributes = self.attributes(c);
-                let made = user_type::intern_composite(def.id, def.array, &def.name, &attributes);
-                Type::User(made)
-            }
-        };
-        let id = def.id;
-        self.types.insert(id, Arc::new(UserTypeOf { def, ty }));
-        let over: Vec<TypeDef> = self.composites_of(id).map(|(t, _)| t.clone()).collect();
-        for t in over {
-            self.put_type(t);
-        }
+            .insert((def.namespace, def.name.clone()), id);
+        self.set_type(def);
+        self.renew_made_of(id);
         // Relations made with an older version of it.
         let users: Vec<Relation> = self.relations_of_type(id).cloned().collect();
         for r in users {
@@ -782,6 +766,54 @@ impl Schema {
                 Relation::Sequence(_) => {}
             }
         }
+    }
+
+    /// Makes the composite types anew that are made of this type, each once and after its parts; then the domains over all of them.
+    fn renew_made_of(&mut self, id: Oid) {
+        let all = self.made_of(id);
+        let (mut waiting, mut domains) = (vec![], vec![]);
+        for t in self.types.values() {
+            match &t.def.kind {
+                TypeKind::Composite(_) if t.def.id != id && all.contains(&t.def.id) => {
+                    waiting.push(t.def.clone());
+                }
+                TypeKind::Domain(d) if all.contains(&d.base) => domains.push(t.def.clone()),
+                _ => {}
+            }
+        }
+        while !waiting.is_empty() {
+            let left: HashSet<Oid> = waiting.iter().flat_map(|t| [t.id, t.array]).collect();
+            let needs = |t: &TypeDef| match &t.kind {
+                TypeKind::Composite(c) => {
+                    let mut live = c.attributes.iter().filter(|a| !a.dropped);
+                    live.any(|a| left.contains(&a.type_oid))
+                }
+                _ => false,
+            };
+            let (rest, ready): (Vec<_>, Vec<_>) = waiting.into_iter().partition(needs);
+            assert!(!ready.is_empty(), "no composite type is a part of itself");
+            ready.into_iter().for_each(|t| self.set_type(t));
+            waiting = rest;
+        }
+        domains.into_iter().for_each(|t| self.set_type(t));
+    }
+
+    /// The type as its parts are now. Its name stays as it is: another type may have taken it meanwhile.
+    fn set_type(&mut self, def: TypeDef) {
+        let ty = match &def.kind {
+            TypeKind::Enum(labels) => {
+                Type::User(user_type::intern(def.id, def.array, &def.name, labels))
+            }
+            TypeKind::Domain(d) => self
+                .type_numbered(d.base)
+                .expect("a domain's base is in the schema"),
+            TypeKind::Composite(c) => {
+                let attributes = self.attributes(c);
+                let made = user_type::intern_composite(def.id, def.array, &def.name, &attributes);
+                Type::User(made)
+            }
+        };
+        self.types.insert(def.id, Arc::new(UserTypeOf { def, ty }));
     }
 
     /// This type and the composite types that are made of it, with the types of arrays over them.
@@ -935,7 +967,10 @@ impl Schema {
         self.comments.remove(&id);
         if let Some(t) = self.types.remove(&id) {
             let name = (t.def.namespace, t.def.name.clone());
-            self.type_names.remove(&name);
+            // A type that has taken its name is put before this one is dropped, because types come first.
+            if self.type_names.get(&name) == Some(&id) {
+                self.type_names.remove(&name);
+            }
         }
         self.settings.remove(&id);
         if let Some(m) = self.members.remove(&id) {
@@ -1291,6 +1326,83 @@ mod tests {
             acl: vec![],
             rewrite_of: None,
         }
+    }
+
+    fn typed(id: Oid, name: &str, kind: TypeKind) -> Change {
+        Change::Put(Object::Type(TypeDef {
+            id,
+            array: id + 1,
+            namespace: PUBLIC,
+            name: name.into(),
+            owner: BOOTSTRAP_ROLE,
+            acl: None,
+            kind,
+        }))
+    }
+
+    #[test]
+    fn a_type_with_the_name_of_one_that_goes_in_the_same_transaction_keeps_it() {
+        let none = || TypeKind::Enum(vec![]);
+        let s = Schema::bootstrap("canon").apply(&[typed(20000, "t", none())]);
+        let s = s.apply(&[Change::Drop(20000), typed(20010, "t", none())]);
+        let found = s.user_type_named(PUBLIC, "t").map(|t| t.def.id);
+        assert_eq!(found, Some(20010));
+    }
+
+    #[test]
+    fn what_is_made_of_a_type_has_its_newest_version() {
+        let labels = |n: u64| {
+            let label = |rank| Label {
+                id: 20005 + rank as Oid,
+                rank,
+                name: format!("l{rank}"),
+            };
+            TypeKind::Enum((0..n).map(label).collect())
+        };
+        let made_of = |id: Oid, parts: &[Oid]| {
+            let part = |of: &Oid| AttributeDef {
+                name: format!("p{of}"),
+                type_oid: *of,
+                typmod: -1,
+                dropped: false,
+            };
+            TypeKind::Composite(Composite {
+                relation: id + 2,
+                attributes: parts.iter().map(part).collect(),
+            })
+        };
+        let over = |base| {
+            TypeKind::Domain(Domain {
+                base,
+                typmod: -1,
+                not_null: false,
+                default: None,
+                checks: vec![],
+            })
+        };
+        // Each pair is made of both of the pair before: 2^12 ways lead to the enum.
+        let mut changes = vec![typed(20000, "e", labels(1)), typed(20100, "d", over(20001))];
+        let mut parts = vec![20000];
+        for id in (20200..21400).step_by(100) {
+            for id in [id, id + 10] {
+                changes.push(typed(id, &format!("c{id}"), made_of(id, &parts)));
+            }
+            parts = vec![id, id + 11];
+        }
+        let s = Schema::bootstrap("canon").apply(&changes);
+        let s = s.apply(&[typed(20000, "e", labels(3))]);
+        let count = |ty: Type| {
+            let mut ty = ty.element().unwrap_or(ty);
+            while let Some((_, a)) = ty.composite().and_then(|u| u.attributes().last()) {
+                ty = a.ty.ty.element().unwrap_or(a.ty.ty);
+            }
+            match ty {
+                Type::User(u) => u.labels.len(),
+                ty => panic!("{ty:?}"),
+            }
+        };
+        assert_eq!(count(s.user_type(20100).unwrap().ty), 3);
+        assert_eq!(count(s.user_type(21310).unwrap().ty), 3);
     }
 
     #[test]

@@ -87,6 +87,10 @@ impl Binder<'_> {
             | "json_object_agg" | "row_to_json" => "row_to_json",
             _ => return Ok(b),
         };
+        if function == "row_to_json" && b.ty.ty.composite().is_some() {
+            let object = self.call("to_json", vec![b])?.expr;
+            return Ok(Bound::new(object, Type::Record));
+        }
         if b.ty.ty != Type::Record {
             return Ok(b);
         }

@@ -249,7 +249,7 @@ impl Printer<'_> {
     }
 }
 
-/// A value of a type in a schema of users stands as it is: the name of the type depends on who asks.
+/// A value of a type in a schema of users stands as it is: the name of the type depends on the search path.
 fn literal(s: &str, ty: Type) -> String {
     let name = match ty {
         Type::User(_) | Type::UserArray(_) | Type::Citext | Type::CitextArray => {

@@ -13,11 +13,15 @@ use super::work::Work;
 use crate::catalog;
 use base::row::MAX_COLUMNS;
 use base::schema::{AttributeDef, Column, Composite, Object, Relation, TypeDef, TypeKind};
-use base::{Error, Result, SqlState};
+use base::{Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{
     DataType, Ident, ObjectName, UserDefinedTypeCompositeAttributeDef as NewAttribute,
 };
 use sqlparser::tokenizer::Token;
+use std::collections::BTreeMap;
+
+/// Most levels of composite types in a value. The quotes in its text double at each.
+const MAX_NESTED: usize = 16;
 
 /// What ALTER TYPE does to one attribute.
 #[derive(Clone, Debug)]
@@ -85,6 +89,59 @@ fn parts_of(def: &mut TypeDef) -> Result<&mut Composite> {
             format!("relation \"{}\" does not exist", def.name),
         )),
     }
+}
+
+/// How many composite types are nested in values of the type. `known` has what was found so far, by number.
+fn depth(ty: Type, known: &mut BTreeMap<Oid, usize>) -> usize {
+    let Some(u) = ty.element().unwrap_or(ty).composite() else {
+        return 0;
+    };
+    if let Some(n) = known.get(&u.oid) {
+        return *n;
+    }
+    let parts = u.attributes().map(|(_, a)| depth(a.ty.ty, known)).max();
+    let n = parts.unwrap_or(0) + 1;
+    known.insert(u.oid, n);
+    n
+}
+
+/// Words before a `(` that call nothing and open no list.
+const BEFORE_VALUES: [&str; 12] = [
+    "and", "or", "not", "where", "on", "when", "then", "else", "case", "having", "select",
+    "distinct",
+];
+
+/// Whether the text may hold a value of a composite type, or of an array of them: a string that begins as one, `ROW(…)` or `(…, …)`.
+fn may_hold_row(text: &str) -> bool {
+    let tokens = expr_text::tokens(text);
+    let mut open: Vec<(bool, bool)> = vec![];
+    let mut last: Option<&Token> = None;
+    for t in tokens.iter().filter(|t| !matches!(t, Token::Whitespace(_))) {
+        match t {
+            Token::SingleQuotedString(s) | Token::EscapedStringLiteral(s)
+                if s.trim_start().starts_with(['(', '{']) =>
+            {
+                return true;
+            }
+            Token::LParen => {
+                let word = last.and_then(expr_text::word);
+                let word = word.filter(|w| !BEFORE_VALUES.contains(&w.as_str()));
+                if word.as_deref() == Some("row") {
+                    return true;
+                }
+                open.push((word.is_some(), false));
+            }
+            Token::Comma => {
+                if let Some(o) = open.last_mut() {
+                    o.1 = true;
+                }
+            }
+            Token::RParen if open.pop() == Some((false, true)) => return true,
+            _ => {}
+        }
+        last = Some(t);
+    }
+    false
 }
 
 /// 42703.
@@ -158,19 +215,18 @@ impl Work<'_> {
             return Err(Error::unsupported("an attribute of a domain"));
         }
         let ty = self.storable(dt, name)?;
-        let mut inner = vec![ty.ty];
-        while let Some(t) = inner.pop() {
-            let t = t.element().unwrap_or(t);
-            if t.oid() == def.id {
-                let what = format!(
-                    "composite type {} cannot be made a member of itself",
-                    def.name
-                );
-                return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, what));
-            }
-            if let Some(u) = t.composite() {
-                inner.extend(u.attributes().map(|(_, a)| a.ty.ty));
-            }
+        let mut inner = BTreeMap::new();
+        let below = depth(ty.ty, &mut inner);
+        if inner.contains_key(&def.id) {
+            let what = format!(
+                "composite type {} cannot be made a member of itself",
+                def.name
+            );
+            return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, what));
+        }
+        if self.above(def.id, &mut BTreeMap::new()) + 1 + below > MAX_NESTED {
+            let what = format!("composite types are nested at most {MAX_NESTED} deep");
+            return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what));
         }
         Ok(AttributeDef {
             name: name.into(),
@@ -226,18 +282,52 @@ impl Work<'_> {
         }
     }
 
-    /// 0A000 while a text may hold a value of the type: it is read with as many fields as the type has.
+    /// The composite types that are made of this one, and how many levels of them there are above it.
+    fn above(&self, id: Oid, known: &mut BTreeMap<Oid, usize>) -> usize {
+        if let Some(n) = known.get(&id) {
+            return *n;
+        }
+        let over: Vec<Oid> = self.schema.composites_of(id).map(|(t, _)| t.id).collect();
+        let levels = over.into_iter().map(|o| 1 + self.above(o, known)).max();
+        let n = levels.unwrap_or(0);
+        known.insert(id, n);
+        n
+    }
+
+    /// 0A000 while a text may hold a value of the type, or of one that is made of it: it is read with as many fields as the type has.
     fn no_value_in_text(&self, def: &TypeDef) -> Result<()> {
-        let node = self.named_in_text(&def.name).first().copied();
+        let mut all = BTreeMap::new();
+        self.above(def.id, &mut all);
+        let names = all.keys().filter_map(|id| self.schema.user_type(*id));
+        let node = names.flat_map(|t| self.named_in_text(&t.def.name)).next();
         let mut found = node.map(|n| self.describe(n));
+        let mut columns = vec![];
         for r in self.schema.relations_of_type(def.id) {
             if let Relation::Table(t) = r {
-                let mut live = t.def.columns.iter().filter(|c| !c.dropped);
-                let made = live.find(|c| c.default.is_some() && of_composite(c));
+                let live = t.def.columns.iter().filter(|c| !c.dropped);
+                let of: Vec<&Column> = live.filter(|c| of_composite(c)).collect();
+                let made = of.iter().find(|c| c.default.is_some());
                 let shown = made.map(|c| format!("default of column {} of {}", c.name, t.def.name));
                 found = found.or(shown);
+                let names: Vec<&str> = of.iter().map(|c| c.name.as_str()).collect();
+                let holds = |text: &str| {
+                    may_hold_row(text) && !expr_text::mentioned(text, &names).is_empty()
+                };
+                let computed = t.def.columns.iter().filter(|c| c.generated);
+                let texts = computed.filter_map(|c| c.default.as_deref());
+                if (texts.chain(t.def.checks.iter().map(|c| c.expr.as_str()))).any(holds) {
+                    found = found.or(Some(format!("an expression of table {}", t.def.name)));
+                }
+                columns.extend(names);
             }
         }
+        let view = self.schema.relations().find(|r| match r {
+            Relation::View(v) => {
+                may_hold_row(&v.query) && !expr_text::mentioned(&v.query, &columns).is_empty()
+            }
+            _ => false,
+        });
+        found = found.or(view.map(|v| format!("view {}", v.name())));
         match found {
             None => Ok(()),
             Some(by) => Err(Error::unsupported(format!(

@@ -59,6 +59,9 @@ impl Work<'_> {
                 }
             }
         }
+        if cascade {
+            self.no_parts_taken(&dependents)?;
+        }
         // A constraint or default inside something that goes anyway is not worth a word.
         let inside = |n: &Node| match n {
             Node::Foreign(t, _) | Node::Default(t, _) | Node::Index(t, _) | Node::Check(t, _) => {
@@ -129,6 +132,26 @@ impl Work<'_> {
             if let Node::Namespace(id) = *node {
                 self.drop_defaults_in(id);
                 self.drop_object(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// 0A000 where a composite type would go because a type goes of which it is made: PostgreSQL takes the attribute alone.
+    fn no_parts_taken(&self, dependents: &[(Node, Node)]) -> Result<()> {
+        for (dependent, on) in dependents {
+            let (Node::Type(over), Node::Type(part)) = (dependent, on) else {
+                continue;
+            };
+            if let Some((t, _)) = self
+                .schema
+                .composites_of(*part)
+                .find(|(t, _)| t.id == *over)
+            {
+                return Err(Error::unsupported(format!(
+                    "dropping a type with CASCADE while type \"{}\" is made of it",
+                    t.name
+                )));
             }
         }
         Ok(())
@@ -334,7 +357,7 @@ impl Work<'_> {
         // Domains over it.
         for d in self.schema.user_types() {
             if let base::schema::TypeKind::Domain(domain) = &d.def.kind
-                && domain.base == id
+                && (domain.base == id || domain.base == t.def.array)
             {
                 found.push((Node::Type(d.def.id), Link::Normal));
             }

@@ -196,7 +196,7 @@ impl Work<'_> {
             return Err(Error::unsupported("a domain over a domain"));
         }
         let ty = self.storable(data_type, &name)?;
-        if ty.ty.composite().is_some() {
+        if ty.ty.element().unwrap_or(ty.ty).composite().is_some() {
             return Err(Error::unsupported("a domain over a composite type"));
         }
         let mut def = TypeDef {

@@ -391,14 +391,7 @@ impl Work<'_> {
                 self.notice(SqlState([b'0'; 5]), what);
                 continue;
             }
-            let id = self.own_type(name)?.id;
-            if let (true, Some((over, _))) = (cascade, self.schema.composites_of(id).next()) {
-                return Err(Error::unsupported(format!(
-                    "dropping a type with CASCADE while type \"{}\" is made of it",
-                    over.name
-                )));
-            }
-            let node = Node::Type(id);
+            let node = Node::Type(self.own_type(name)?.id);
             if !roots.contains(&node) {
                 roots.push(node);
             }

@@ -215,6 +215,8 @@ impl Expr {
                     if !v.is_null() {
                         let mut s = String::new();
                         crate::types::text::output(&v, *ty, rt.cx.settings, &mut s);
+                        // The quotes of a row in a row double at each level.
+                        base::memory::want(2 * s.len())?;
                         crate::types::record::push_field(&mut out, &s);
                     }
                 }

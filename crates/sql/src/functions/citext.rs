@@ -64,17 +64,26 @@ pub(super) fn register_operators(r: &mut Registry) {
 pub(super) fn register(r: &mut Registry) {
     r.f("strpos", &[CITEXT, CITEXT], INT4, IMM, strpos);
     let refused: ScalarFn = |_, _| Err(Error::unsupported("this function of citext"));
-    for n in ["regexp_match", "regexp_split_to_array"] {
-        r.f(n, &[CITEXT, CITEXT], TEXTARRAY, IMM, refused);
+    for args in [&[CITEXT, CITEXT][..], &[CITEXT, CITEXT, TEXT][..]] {
+        for n in ["regexp_match", "regexp_split_to_array"] {
+            r.f(n, args, TEXTARRAY, IMM, refused);
+        }
+        for (n, ret) in [
+            ("regexp_matches", TEXTARRAY),
+            ("regexp_split_to_table", TEXT),
+        ] {
+            r.set(n, args, ret, IMM, |_, _, _| {
+                Err(Error::unsupported("this function of citext"))
+            });
+        }
     }
     r.f("replace", &[CITEXT, CITEXT, CITEXT], TEXT, IMM, refused);
-    r.f(
-        "regexp_replace",
-        &[CITEXT, CITEXT, TEXT],
-        TEXT,
-        IMM,
-        refused,
-    );
+    for args in [
+        &[CITEXT, CITEXT, TEXT][..],
+        &[CITEXT, CITEXT, TEXT, TEXT][..],
+    ] {
+        r.f("regexp_replace", args, TEXT, IMM, refused);
+    }
     r.f("split_part", &[CITEXT, CITEXT, INT4], TEXT, IMM, refused);
     r.f("translate", &[CITEXT, CITEXT, TEXT], TEXT, IMM, refused);
 }
