@@ -33,6 +33,8 @@ const TICK: Duration = Duration::from_millis(50);
 const AGAIN: Duration = Duration::from_millis(500);
 /// A member that answered within this time counts as reached.
 const REACH: Duration = Duration::from_secs(2);
+/// A member that answered within this time may become a voter that all others wait for. The consensus leader asks each four times a second.
+const ANSWERS: Duration = Duration::from_millis(1000);
 /// How often a named copy may fail to begin its term while it holds a lease.
 const TRIES: u32 = 3;
 
@@ -361,7 +363,7 @@ impl Inner {
                 }
                 serde_json::to_vec(&answer)
             }
-            Word::Reach => serde_json::to_vec(&self.reach()),
+            Word::Reach => serde_json::to_vec(&self.reach(REACH)),
         };
         answer.map_err(io::Error::other)
     }
@@ -416,17 +418,18 @@ impl Inner {
         self.supervise(&catalogue);
         if self.consensus.won().is_some() && !self.fitting.swap(true, Ordering::AcqRel) {
             let this = self.clone();
+            let reached = self.reach(ANSWERS);
             tokio::spawn(async move {
                 // An error is a leader that changes just now; the next tick tries again.
-                let _ = this.consensus.fit().await;
+                let _ = this.consensus.fit(&reached).await;
                 this.fitting.store(false, Ordering::Release);
             });
         }
     }
 
     /// Members that answered here lately, and this one.
-    fn reach(&self) -> BTreeSet<NodeId> {
-        let since = self.clock.boot_nanos().saturating_sub(nanos(REACH));
+    fn reach(&self, within: Duration) -> BTreeSet<NodeId> {
+        let since = self.clock.boot_nanos().saturating_sub(nanos(within));
         let heard = self.heard.0.lock();
         let lately = heard.iter().filter(|(_, at)| **at >= since);
         lately.map(|(id, _)| *id).chain([self.me]).collect()
@@ -440,7 +443,7 @@ impl Inner {
             return;
         };
         if to == self.me {
-            *self.reached.lock() = (self.reach(), now);
+            *self.reached.lock() = (self.reach(REACH), now);
             return;
         }
         let mut reached = self.reached.lock();

@@ -99,9 +99,11 @@ impl World {
     async fn fit(&self, voters: &[NodeId]) {
         let voters: BTreeSet<NodeId> = voters.iter().copied().collect();
         until("voters are as they should be", async || {
+            let reached: BTreeSet<NodeId> =
+                self.net.members.lock().unwrap().keys().copied().collect();
             for member in self.all() {
                 // An error is a leader that changes just now; the next round sees it.
-                let fit = tokio::time::timeout(Duration::from_secs(5), member.fit());
+                let fit = tokio::time::timeout(Duration::from_secs(5), member.fit(&reached));
                 let _ = fit.await;
             }
             self.all().iter().all(|m| m.voters() == voters)
@@ -222,4 +224,57 @@ async fn a_leader_that_is_cut_off_confirms_nothing() {
         false
     })
     .await;
+}
+
+/// With two members left the primary alone would vote. While it is gone, this would end the consensus for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_leaves_while_the_primary_is_gone_does_not_end_the_consensus() {
+    let world = three().await;
+    world.net.cut.lock().unwrap().insert(1);
+    world.propose(&Command::Leave { node: 3 }).await;
+    let left = |c: &Catalogue| c.members().len() == 2;
+    let all = world.all();
+    until("the other two have it", async || {
+        all[1..].iter().all(|m| left(&m.catalogue().borrow()))
+    })
+    .await;
+    let reached = BTreeSet::from([2, 3]);
+    for _ in 0..20 {
+        for member in &all[1..] {
+            let fit = tokio::time::timeout(Duration::from_millis(100), member.fit(&reached));
+            let _ = fit.await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Two of the three votes are there still.
+    world.propose(&loss(5)).await;
+    let voters = BTreeSet::from([1, 2, 3]);
+    assert!(all[1..].iter().all(|m| m.voters() == voters));
+}
+
+/// Half-way the first voter alone is a majority of the old ones. If the change stayed there, its loss would end the consensus.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_voters_that_broke_off_is_ended() {
+    let mut world = World::new();
+    let first = world.start(1).await;
+    first.found(member(1), 1).await.expect("a cluster of one");
+    for id in [2, 3] {
+        world.start(id).await;
+        let member = member(id);
+        world.propose(&Command::Join { node: id, member }).await;
+    }
+    world.net.cut.lock().unwrap().extend([2, 3]);
+    let voters = BTreeSet::from([1, 2, 3]);
+    // As at a member that ends here: the second half is not asked for.
+    let begun = tokio::time::timeout(Duration::from_secs(1), first.fit(&voters)).await;
+    assert!(begun.is_err(), "it waits for the others");
+    world.net.cut.lock().unwrap().clear();
+    // Behind the first half in the log.
+    world.propose(&loss(1)).await;
+    world.agree(|c| c.policies().max_loss == Some(1)).await;
+    world.fit(&[1, 2, 3]).await;
+    drop(first);
+    world.crash(1, PowerCut::Random(0)).await;
+    world.propose(&loss(5)).await;
+    world.agree(|c| c.policies().max_loss == Some(5)).await;
 }

@@ -70,6 +70,17 @@ struct State {
     limit: Option<LogPoint>,
 }
 
+/// Replicas whose acknowledgements count, by number, with the names that they count under; none: those of all nodes.
+type Counted = Option<BTreeMap<u64, String>>;
+
+/// The name under which this one counts; none: it does not. What it calls itself may have changed since it became a member.
+fn counts_as<'a>(counted: &'a Counted, f: &'a Follower) -> Option<&'a str> {
+    match counted {
+        None => Some(&f.name),
+        Some(all) => f.number.and_then(|n| all.get(&n)).map(String::as_str),
+    }
+}
+
 /// See the head of the file.
 pub struct Shipping {
     marks: Arc<Watermarks>,
@@ -78,8 +89,7 @@ pub struct Shipping {
     /// Bytes of groups kept in memory for followers.
     most: usize,
     quorum: Mutex<Quorum>,
-    /// Replicas whose acknowledgements count, by name, with their numbers; none: those of all nodes.
-    counted: Mutex<Option<BTreeMap<String, u64>>>,
+    counted: Mutex<Counted>,
     /// Whether groups are kept.
     wanted: AtomicBool,
     /// A group was flushed, or a follower left.
@@ -152,7 +162,7 @@ impl Shipping {
         self.moved.moved();
     }
 
-    /// What the decider makes of the newest facts goes to the watermarks, and whoever waited is let go. A decision is in the watermarks before the
+    /// What the decider makes of the newest facts goes to the watermarks, and what waited is let go. A decision is in the watermarks before the
     /// decider can be told otherwise: after [`Shipping::want_replicas`] and [`Shipping::count_only`] none comes by the old rule.
     pub fn settle(&self) {
         let marks = &self.marks;
@@ -240,9 +250,11 @@ impl Shipping {
         f.acked = acked;
         f.needs = f.needs.max(acked.persisted);
         (f.heard_micros, f.echo_micros) = (now_micros, echo_micros);
-        if self.is_counted(f) {
-            self.quorum.lock().acked(id, &f.name, acked);
+        let counted = self.counted.lock();
+        if let Some(name) = counts_as(&counted, f) {
+            self.quorum.lock().acked(id, name, acked);
         }
+        drop(counted);
         drop(s);
         self.settle();
     }
@@ -348,41 +360,34 @@ impl Shipping {
         self.settle();
     }
 
-    fn is_counted(&self, f: &Follower) -> bool {
-        let counted = self.counted.lock();
-        let is = |all: &BTreeMap<String, u64>| {
-            f.number.is_some() && all.get(&f.name).copied() == f.number
-        };
-        counted.as_ref().is_none_or(is)
-    }
-
-    /// Only acknowledgements of these replicas count from now on: names, with their numbers. A replica that was taken out does not count beside the one that
-    /// has its name now.
-    pub fn count_only(&self, replicas: BTreeMap<String, u64>) {
+    /// Only acknowledgements of these replicas count from now on: numbers, with names. A replica that was taken out does not count beside the one that has its
+    /// name now, and a member counts whatever it calls itself.
+    pub fn count_only(&self, replicas: BTreeMap<u64, String>) {
+        let s = self.state.lock();
         let mut counted = self.counted.lock();
         if counted.as_ref() == Some(&replicas) {
             return;
         }
         *counted = Some(replicas);
-        drop(counted);
-        let s = self.state.lock();
         let mut quorum = self.quorum.lock();
         for f in s.followers.values().filter(|f| f.member) {
-            match self.is_counted(f) {
-                true => quorum.acked(f.id, &f.name, f.acked),
-                false => quorum.left(f.id),
+            // It may have counted under another name.
+            quorum.left(f.id);
+            if let Some(name) = counts_as(&counted, f) {
+                quorum.acked(f.id, name, f.acked);
             }
         }
-        drop((quorum, s));
+        drop((quorum, counted, s));
         self.settle();
     }
 
     /// How many of the counted replicas have everything up to here in their logs.
     pub fn holding(&self, at: Position) -> usize {
         let s = self.state.lock();
+        let counted = self.counted.lock();
         let have = s.followers.values();
-        let have = have.filter(|f| f.member && f.acked.persisted >= at && self.is_counted(f));
-        let names: BTreeSet<&str> = have.map(|f| &*f.name).collect();
+        let have = have.filter(|f| f.member && f.acked.persisted >= at);
+        let names: BTreeSet<&str> = have.filter_map(|f| counts_as(&counted, f)).collect();
         names.len()
     }
 }
@@ -404,7 +409,7 @@ mod tests {
             persisted: at,
             ..Acked::default()
         };
-        shipping.count_only([("a".to_owned(), 1)].into());
+        shipping.count_only([(1, "a".to_owned())].into());
         let other = shipping.join("b", true, "", Position::ZERO, 0);
         shipping.says_number(other, 2);
         shipping.acked(other, acked, 0, 0);
@@ -415,8 +420,33 @@ mod tests {
         );
         assert_eq!(shipping.holding(at), 0);
         // It joins: what it has said already counts.
-        shipping.count_only([("a".to_owned(), 1), ("b".to_owned(), 2)].into());
+        shipping.count_only([(1, "a".to_owned()), (2, "b".to_owned())].into());
         assert_eq!(marks.decided.get(), at);
+        assert_eq!(shipping.holding(at), 1);
+    }
+
+    /// A host's name may change, and with it what a node calls itself.
+    #[test]
+    fn a_member_counts_whatever_it_calls_itself_now() {
+        let marks = Arc::new(Watermarks::default());
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 1, 1 << 20);
+        let at = Position::new(1, 5);
+        marks.installed.raise(at);
+        shipping.flushed(at, None, None);
+        let acked = Acked {
+            received: at,
+            persisted: at,
+            ..Acked::default()
+        };
+        shipping.count_only([(1, "old:5432".to_owned())].into());
+        let renamed = shipping.join("new:5432", true, "", Position::ZERO, 0);
+        shipping.says_number(renamed, 1);
+        shipping.acked(renamed, acked, 0, 0);
+        assert_eq!((marks.decided.get(), shipping.holding(at)), (at, 1));
+        // Over two connections it is one replica still.
+        let again = shipping.join("newer:5432", true, "", Position::ZERO, 0);
+        shipping.says_number(again, 1);
+        shipping.acked(again, acked, 0, 0);
         assert_eq!(shipping.holding(at), 1);
     }
 
@@ -433,7 +463,7 @@ mod tests {
             persisted: at,
             ..Acked::default()
         };
-        shipping.count_only([("a".to_owned(), 2)].into());
+        shipping.count_only([(2, "a".to_owned())].into());
         let old = shipping.join("a", true, "", Position::ZERO, 0);
         shipping.says_number(old, 1);
         shipping.acked(old, acked, 0, 0);

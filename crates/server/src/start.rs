@@ -124,6 +124,15 @@ pub fn run(config: Config) -> Result<()> {
                     info!(signal = name?, "stopped before it was ready");
                     std::process::exit(0);
                 }
+                // A start may wait for a primary, and a node that was taken out for one that it does not find.
+                e = ended(seat.as_ref()) => {
+                    error!("{}; stopped before it was ready", e.fields().message);
+                    return Err(e);
+                }
+                () = left(seat.as_ref()) => {
+                    info!("this server has left its cluster; stopped before it was ready");
+                    return Ok(());
+                }
             };
             tokio::select! {
                 name = &mut stop => {
@@ -450,7 +459,9 @@ impl Front {
             let all = std::mem::take(&mut self.listeners);
             room = Some(WaitingRoom::open(all, why, config.entrance.tls.clone()));
         }
-        let copies = Some(Restart::Stranded) != restart && restart.is_some();
+        // A member without a database had one.
+        let lost = empty && seat.is_some_and(|s| s.me().is_some());
+        let copies = lost || (Some(Restart::Stranded) != restart && restart.is_some());
         let marked = match seat.filter(|_| copies) {
             Some(seat) => tokio::task::block_in_place(|| seat.begin_copy())?,
             None => false,

@@ -185,8 +185,10 @@ impl Consensus {
         Ok(())
     }
 
-    /// At the leader: brings voters and learners to what the catalogue says. Called after each change of it; does nothing where all stands.
-    pub async fn fit(&self) -> io::Result<()> {
+    /// At the leader: brings voters and learners to what the catalogue says. Called after each change of it; does nothing where all stands. `reached`: members
+    /// that answer now. Voters of whom no majority answers would end the consensus, as nothing can be agreed on without them from then on, not even
+    /// other voters. So they wait.
+    pub async fn fit(&self, reached: &BTreeSet<NodeId>) -> io::Result<()> {
         let metrics = self.raft.metrics().borrow().clone();
         if !metrics.state.is_leader() {
             return Ok(());
@@ -205,7 +207,12 @@ impl Consensus {
             added.map_err(other)?;
         }
         let voters = catalogue.voters(&now);
-        if voters != now {
+        // A change that broke off half-way has the old voters and the new ones, and needs a majority of both. The names alone do not show that.
+        let half = membership.get_joint_config().len() > 1;
+        if voters != now || half {
+            if voters.intersection(reached).count() <= voters.len() / 2 {
+                return Ok(());
+            }
             let changed = self.raft.change_membership(voters, true).await;
             changed.map_err(other)?;
         }

@@ -101,6 +101,7 @@ impl Data for Seat {
         let _one = self.changing.lock();
         let node = &place.node;
         if node.role() == Role::Primary && node.term() == term {
+            self.leads_whole();
             return Ok(true);
         }
         if node.heard_term() > term {
@@ -134,6 +135,7 @@ impl Data for Seat {
             }
         }
         self.fit(&place);
+        self.leads_whole();
         Ok(true)
     }
 
@@ -221,6 +223,8 @@ impl Data for Seat {
 impl Seat {
     /// Brings this node to what the members agree on: how many replicas it waits for, which of them count, and whether it needs a lease.
     pub(super) fn fit(&self, place: &Place) {
+        // One at a time: an older catalogue must not come after a newer one. What was counted by it would be promised.
+        let _one = self.fits.lock();
         let (Some(catalogue), Some(member)) = (self.catalogue(), self.member.get()) else {
             return;
         };
@@ -230,7 +234,7 @@ impl Seat {
         let node = &place.node;
         let others = catalogue.members().iter();
         let others = others.filter(|(id, m)| m.has_copy() && Some(**id) != self.me());
-        let replicas = others.map(|(id, m)| (m.name.clone(), *id)).collect();
+        let replicas = others.map(|(id, m)| (*id, m.name.clone())).collect();
         let by_hand = node.role() == Role::Primary && node.term() > phase.term();
         let (guarded, wanted) = match by_hand {
             true => (0, self.config.synchronous_replicas as usize),
@@ -262,6 +266,13 @@ impl Seat {
             }
             telling.store(false, Ordering::SeqCst);
         });
+    }
+
+    /// The copy here leads by what the members agree on, so it lacks nothing. A replica may have been handed over to before it had noted that.
+    fn leads_whole(&self) {
+        if self.incomplete.load(Ordering::SeqCst) {
+            self.end_copy();
+        }
     }
 
     /// A copy that was taken anew counts again when it has what its primary had since it is followed.

@@ -12,7 +12,8 @@
 use super::Seat;
 use super::seat::{LEFT, keep};
 use super::words::{Joined, Question, system};
-use ::cluster::{Command, NodeId, Refused};
+use ::cluster::catalogue::MOST_VOTERS;
+use ::cluster::{Command, NodeId, Phase, Refused};
 use base::{Error, Result, SqlState};
 use sql::engine::{GoOn, MembershipChange};
 use std::sync::Arc;
@@ -73,13 +74,25 @@ impl Seat {
         };
         let found = node.and_then(|id| Some((id, catalogue.members().get(&id)?)));
         let Some((node, leaving)) = found else {
-            let name = name.unwrap_or("of this node");
-            let what = format!("member \"{name}\" does not exist");
+            let what = match name {
+                Some(name) => format!("member \"{name}\" does not exist"),
+                None => "this server is no member any more".to_owned(),
+            };
             return Err(Error::new(SqlState::UNDEFINED_OBJECT, what));
         };
         let name = &leaving.name;
+        // With two members left the primary alone votes.
+        if catalogue.members().len() == MOST_VOTERS && !self.reaches_primary().await {
+            let what = "the primary, which alone would vote from then on, cannot be reached";
+            return Err(
+                not_now(what).hint("canon status says what stands in the way of another primary.")
+            );
+        }
         match member.propose(Command::Leave { node }).await {
-            None => return Err(not_now("the members reach no majority")),
+            None => {
+                let what = "it is not known whether the members have agreed on that";
+                return Err(not_now(what).hint("canon status lists the members. Ask again."));
+            }
             Some(Err(Refused::Leads)) => {
                 let what = format!("\"{name}\" is the primary, or may be the next one");
                 return Err(not_now(&what)
@@ -97,13 +110,39 @@ impl Seat {
         Ok(format!("{name} has left the cluster."))
     }
 
+    /// Whether the members reach the primary, or another one soon.
+    async fn reaches_primary(&self) -> bool {
+        let Some(member) = self.member.get() else {
+            return false;
+        };
+        let reaches = || {
+            let phase = self.catalogue().and_then(|c| c.phase());
+            let reached = member.reached();
+            matches!(phase, Some(Phase::Leading { node, .. }) if reached.contains(&node))
+        };
+        let until = Instant::now() + VOTE;
+        while !reaches() {
+            if Instant::now() > until {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        true
+    }
+
     /// Stops when the others do not need this vote any more.
     async fn give_vote_back(&self) {
         let (Some(me), Some(member)) = (self.me(), self.member.get()) else {
             return;
         };
         let until = Instant::now() + VOTE;
-        while member.consensus().voters().contains(&me) && Instant::now() < until {
+        // One that leads the others knows whether its vote is needed. The only voter would take the cluster's vote with it for good.
+        let needed = || {
+            let consensus = member.consensus();
+            let leads = consensus.leader() == Some(me);
+            consensus.voters().contains(&me) && (leads || Instant::now() < until)
+        };
+        while needed() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.has_left();
@@ -137,7 +176,7 @@ impl Seat {
             }
             if self.is_taken_out().await {
                 warn!("this node was taken out of its cluster");
-                return self.has_left();
+                return self.give_vote_back().await;
             }
             tokio::time::sleep(ASK).await;
         }

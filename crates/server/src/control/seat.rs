@@ -51,6 +51,8 @@ pub struct Seat {
     pub(super) target: Mutex<Option<Target>>,
     /// One change of role, or one promise, at a time.
     pub(super) changing: Mutex<()>,
+    /// One brings the server to what the members agree on at a time.
+    pub(super) fits: Mutex<()>,
     /// Only one founds the cluster.
     pub(super) founding: tokio::sync::Mutex<()>,
     /// The server is to start again, as what [`Seat::arrange`] says then.
@@ -76,6 +78,17 @@ fn read_identity(dir: &Path) -> Result<Option<Identity>> {
     }
 }
 
+/// Takes all files away but this one, durably: it tells that it has left, and goes last.
+fn remove_but(dir: &Path, stays: &str) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name() != stays {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    std::fs::File::open(dir)?.sync_all()
+}
+
 /// Whether the node of this directory may take part. One that has left its cluster may not, unless it is to join again, under another number.
 fn may_open(dir: &Path, again: bool) -> Result<()> {
     if !dir.join(LEFT).exists() {
@@ -92,8 +105,7 @@ fn may_open(dir: &Path, again: bool) -> Result<()> {
     }
     let removed = match std::fs::remove_file(dir.join(MEMBER)) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
-        // What tells that it has left goes last.
-        _ => std::fs::remove_dir_all(dir),
+        _ => remove_but(dir, LEFT).and_then(|()| std::fs::remove_dir_all(dir)),
     };
     removed.map_err(system)
 }
@@ -123,7 +135,8 @@ pub(super) fn keep(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
             std::fs::File::open(above)?.sync_all()?;
         }
     }
-    let temporary = dir.join("new");
+    // Several tasks may write at the same time, each another file.
+    let temporary = dir.join(format!("{name}.new"));
     let mut options = std::fs::OpenOptions::new();
     let options = options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&temporary)?;
@@ -185,6 +198,7 @@ impl Seat {
             place: Mutex::default(),
             target: Mutex::default(),
             changing: Mutex::default(),
+            fits: Mutex::default(),
             founding: tokio::sync::Mutex::default(),
             moved: watch::channel(false).0,
             left: watch::channel(false).0,
