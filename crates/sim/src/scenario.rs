@@ -6,6 +6,7 @@ use crate::network::Weather;
 use crate::world::World;
 use crate::{Report, caught};
 use base::Position;
+use node::Node;
 
 /// Steps until the next thing of a scenario happens, at most.
 const MOST: usize = 60_000;
@@ -114,6 +115,28 @@ pub fn the_copy_of_a_parted_node_does_not_come(seed: u64, loud: bool) -> Result<
         let shown = w.machines[0].follower().map(|f| f.shown());
         assert_eq!(shown, Some(None), "it shows what the cluster does not have");
         w.net.cut.clear();
+        w.heal()
+    })
+}
+
+/// No replica is asked for, and none is connected. A commit is in the primary's file and not synced when a replica comes: no memory has kept that
+/// group, and the replica gets the commit all the same.
+pub fn a_replica_comes_between_a_write_and_its_sync(
+    seed: u64,
+    loud: bool,
+) -> Result<Report, String> {
+    let mut world = calm(seed, loud);
+    world.config.needed = 0;
+    caught(world, |w| {
+        w.all_follow();
+        w.net.cut = vec![0];
+        w.go("be alone", |w| !w.first().shipping().is_wanted());
+        w.write_one();
+        w.net.cut.clear();
+        w.go("be followed", |w| {
+            w.machines[0].primary().is_some_and(|p| p.joined() > 0)
+        });
+        w.syncing = true;
         w.heal()
     })
 }
@@ -227,6 +250,35 @@ impl World {
         self.go("follow", |w| {
             w.machines[0].primary().is_some_and(|p| p.joined() == 3)
         });
+    }
+
+    /// The node that leads at first.
+    fn first(&self) -> &Node {
+        &self.machines[0].primary().expect("it leads").node
+    }
+
+    /// The first node's flusher writes a group of one commit, at the position behind what is synced, and does not sync any more.
+    fn write_one(&mut self) {
+        for _ in 0..MOST {
+            self.syncing = false;
+            let (flushed, before) = (self.first().marks().flushed.get(), self.report.commits);
+            self.go("commit", |w| w.first().marks().installed.get() > flushed);
+            let installed = self.first().marks().installed.get();
+            if installed == flushed.next() && self.report.commits == before + 1 {
+                self.on_node(0, |w, up| {
+                    if let Running::Primary(p) = up {
+                        w.append(0, p);
+                    }
+                });
+                return;
+            }
+            self.syncing = true;
+            self.go("sync", |w| {
+                let marks = w.first().marks();
+                marks.flushed.get() >= marks.installed.get()
+            });
+        }
+        panic!("no group has one commit: {}", self.state());
     }
 
     /// Begins transactions at a node until so many have a snapshot that the primary keeps; they go on.

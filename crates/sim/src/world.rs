@@ -285,6 +285,8 @@ pub struct World {
     pub writing: bool,
     /// Anchors are kept.
     pub anchoring: bool,
+    /// Flushers sync what they have written.
+    pub syncing: bool,
     clock: Arc<ManualClock>,
     queue: BinaryHeap<Reverse<(u64, u64, What)>>,
     sequence: u64,
@@ -346,6 +348,7 @@ impl World {
             mending: false,
             writing: true,
             anchoring: true,
+            syncing: true,
             clock,
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -699,6 +702,7 @@ impl World {
         self.on_node(i, |w, up| match up {
             Running::Primary(p) => match roll {
                 0..=29 => w.append(i, p),
+                30..=59 if !w.syncing => {}
                 30..=59 => w.sync(i, p),
                 60..=84 => w.run_job(i, p),
                 85..=89 => p.node.epoch_step(),

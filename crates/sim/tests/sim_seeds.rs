@@ -31,6 +31,8 @@ fn the_scenarios_hold() {
         played.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let played = sim::scenario::the_copy_of_a_parted_node_does_not_come(seed, false);
         played.unwrap_or_else(|why| panic!("{why}"));
+        let played = sim::scenario::a_replica_comes_between_a_write_and_its_sync(seed, false);
+        played.unwrap_or_else(|why| panic!("{why}"));
         let played = sim::scenario::the_old_primary_cannot_ask(seed, false);
         let report = played.unwrap_or_else(|why| panic!("{why}"));
         assert!(report.promotions >= 1 && report.set_aside >= 1);
