@@ -8,6 +8,7 @@ use embedded::{Database, Datum, IntoRow, Row, TableBuilder, ToKey, Transaction, 
 
 /// The tables of a workload, made and looked up once.
 pub struct Tables {
+    all: &'static [Table],
     ids: Vec<Oid>,
     /// Names of each table's secondary indexes.
     indexes: Vec<Vec<String>>,
@@ -20,16 +21,27 @@ fn index_name(t: &Table, i: usize) -> String {
 impl Tables {
     /// Makes the tables.
     pub fn create(db: &Database, tables: &'static [Table]) -> Result<Tables> {
-        for t in tables {
+        Tables::create_split(db, tables, &[], (0, 0))
+    }
+
+    /// Makes the tables; these columns (table, column) are split, with so many further records at least and at most.
+    pub fn create_split(
+        db: &Database,
+        tables: &'static [Table],
+        split: &[(usize, usize)],
+        (least, most): (u16, u16),
+    ) -> Result<Tables> {
+        for (n, t) in tables.iter().enumerate() {
             let mut b = TableBuilder::new(t.name);
-            for (name, column) in t.columns {
-                b = b.nullable(
-                    *name,
-                    match column {
-                        Column::Int => Type::Int8,
-                        Column::Text => Type::Text,
-                    },
-                );
+            for (place, (name, column)) in t.columns.iter().enumerate() {
+                let ty = match column {
+                    Column::Int => Type::Int8,
+                    Column::Text => Type::Text,
+                };
+                b = match split.contains(&(n, place)) {
+                    true => b.column(*name, ty).split_with(*name, least, most),
+                    false => b.nullable(*name, ty),
+                };
             }
             let names = |columns: &'static [usize]| columns.iter().map(|c| t.columns[*c].0);
             if !t.key.is_empty() {
@@ -53,6 +65,7 @@ impl Tables {
             tables.iter().map(id).collect()
         })?;
         Ok(Tables {
+            all: tables,
             ids,
             indexes: indexes.map(Iterator::collect).collect(),
         })
@@ -177,6 +190,11 @@ impl KvTxn for Kv<'_> {
         }
         assert!(set.len() <= data.len(), "a workload sets few columns");
         t.set(Cells(key), &data[..set.len()])
+    }
+
+    fn add(&mut self, table: usize, key: &[Cell<'_>], column: usize, amount: i64) -> Result<bool> {
+        let name = self.tables.all[table].columns[column].0;
+        self.table(table)?.add(Cells(key), name, amount)
     }
 
     fn put(&mut self, table: usize, row: &[Cell<'_>]) -> Result<()> {

@@ -13,9 +13,9 @@ use workload::rng::Rng;
 use workload::tpcc::{self, Tpcc};
 use workload::ycsb::{self, Ycsb};
 
-use super::BenchOptions;
 use super::bare_tables::{BareKv, BareTables, Buffers};
 use super::figures::{Lines, thread_cpu};
+use super::options::BenchOptions;
 use embedded::Database;
 
 /// Bytes of a YCSB row as it is stored: header, nulls, key, ends, ten fields of ten bytes.

@@ -379,6 +379,7 @@ mod tests {
             districts: 2,
             customers: 30,
             items: 100,
+            split: false,
         };
         let all = BareTables::new(tpcc::TABLES);
         let (mut rng, mut params) = (Rng::new(7), tpcc::Params::default());

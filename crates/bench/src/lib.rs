@@ -13,6 +13,8 @@
 //! CPU time is that of the process (its threads, the flusher and the reclaimer too), from `/proc`, because on a shared machine wall
 //! time says more about the neighbours.
 //!
+//! `--split` runs split values beside plain ones in the place of all that (`split`).
+//!
 //! Left out on purpose: think times, open-loop arrival, and comparing with other systems (`cargo xtask bench` does).
 
 mod adapter;
@@ -23,55 +25,19 @@ mod bare_tables;
 mod figures;
 #[cfg(feature = "server")]
 pub mod lag;
+mod options;
 #[cfg(feature = "server")]
 pub mod reads;
 pub mod replay;
 mod run;
+mod split;
 pub mod split_workers;
 
-use base::Result;
-use embedded::{Database, DatabaseOptions};
+use base::{Isolation, Result};
 use std::io::Write;
-use std::path::PathBuf;
-use std::time::Duration;
 
-/// What to measure.
-#[derive(Clone, Debug)]
-pub struct BenchOptions {
-    /// Where temporary data directories are made; tmpfs takes the disk out of the figures.
-    pub directory: PathBuf,
-    /// Length of each measured run.
-    pub duration: Duration,
-    /// Numbers of threads.
-    pub threads: Vec<usize>,
-    /// Rows of YCSB.
-    pub rows: u64,
-    /// Names of the runs to make contain this: "tpcc", "ycsb uniform, pipelined, ahead".
-    pub only: String,
-    /// A line with tabs for each figure, for programs.
-    pub tabs: bool,
-}
-
-impl Default for BenchOptions {
-    fn default() -> Self {
-        BenchOptions {
-            directory: std::env::temp_dir(),
-            duration: Duration::from_secs(5),
-            threads: vec![1, 2],
-            rows: 1_000_000,
-            only: String::new(),
-            tabs: false,
-        }
-    }
-}
-
-impl BenchOptions {
-    /// How the load of this name is to be run.
-    fn modes(&self, load: &str) -> impl Iterator<Item = run::Mode> {
-        let wanted = move |m: &run::Mode| format!("{load}, {m}").contains(&self.only);
-        run::Mode::ALL.into_iter().filter(wanted)
-    }
-}
+pub use options::BenchOptions;
+use options::open;
 
 /// Runs everything and writes a report.
 pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
@@ -83,6 +49,9 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
         tabs: options.tabs,
     };
     out.header()?;
+    if options.split {
+        return split::run(options, out);
+    }
     if ycsb.iter().any(|y| wanted(y.0)) || bare("index") {
         let db = open(options)?;
         let load = run::load_ycsb(&db, options.rows)?;
@@ -109,7 +78,15 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
         out.note(&format!("loaded {most} warehouses: {load}"))?;
         for &threads in &options.threads {
             for mode in options.modes("tpcc") {
-                run::tpcc(&db, &tpcc, threads, mode, options, out)?;
+                run::tpcc(
+                    &db,
+                    &tpcc,
+                    "tpcc",
+                    threads,
+                    (mode, Isolation::Serializable),
+                    options,
+                    out,
+                )?;
             }
         }
         run::check_tpcc(&db, &tpcc)?;
@@ -125,8 +102,4 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
         bare::log(options, out)?;
     }
     Ok(())
-}
-
-fn open(options: &BenchOptions) -> Result<Database> {
-    Database::temporary_in(&options.directory, DatabaseOptions::default())
 }

@@ -1,8 +1,7 @@
 //! Loads and measured runs.
 
-use base::{Error, Result};
+use base::{Error, Isolation, Result};
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,9 +10,9 @@ use workload::rng::Rng;
 use workload::tpcc::{self, Tpcc};
 use workload::ycsb::{self, Ycsb};
 
-use super::BenchOptions;
 use super::adapter::{Kv, Tables};
 use super::figures::{Counts, Figures, Histogram, Lines, cpu, cpu_by_thread, thread_cpu};
+use super::options::{BenchOptions, Mode};
 use embedded::{Database, Transaction, TransactionOptions};
 
 /// Transactions of one thread that may wait for their flush.
@@ -23,7 +22,7 @@ const OUTSTANDING: usize = 4096;
 const WORKER: &str = "worker";
 
 /// How a transaction's body ended without a commit.
-enum Ended {
+pub enum Ended {
     /// The workload wants it undone; that counts as done.
     Rollback,
     Failed(Error),
@@ -35,47 +34,6 @@ impl From<Error> for Ended {
     }
 }
 
-/// How transactions are run.
-#[derive(Clone, Copy)]
-pub struct Mode {
-    /// The next one runs while the log flushes the last ones.
-    pub pipelined: bool,
-    /// Rows whose keys a transaction names at its beginning are fetched at once.
-    pub ahead: bool,
-}
-
-impl Mode {
-    pub const ALL: [Mode; 4] = [
-        Mode {
-            pipelined: true,
-            ahead: true,
-        },
-        Mode {
-            pipelined: true,
-            ahead: false,
-        },
-        Mode {
-            pipelined: false,
-            ahead: true,
-        },
-        Mode {
-            pipelined: false,
-            ahead: false,
-        },
-    ];
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.pipelined {
-            "pipelined"
-        } else {
-            "waiting"
-        })?;
-        f.write_str(if self.ahead { ", ahead" } else { "" })
-    }
-}
-
 fn commit_or_rollback(end: End) -> Result<(), Ended> {
     match end {
         End::Commit => Ok(()),
@@ -84,11 +42,11 @@ fn commit_or_rollback(end: End) -> Result<(), Ended> {
 }
 
 /// Runs `one` in a loop on each thread. It runs its drawn transaction once, whatever that takes.
-fn measure<S: Send>(
+pub fn measure<S: Send>(
     db: &Database,
     name: &str,
     threads: usize,
-    mode: Mode,
+    (mode, isolation): (Mode, Isolation),
     options: &BenchOptions,
     out: &mut Lines<'_>,
     state: impl Fn(usize) -> S,
@@ -97,6 +55,7 @@ fn measure<S: Send>(
 ) -> Result<()> {
     let transaction = TransactionOptions {
         max_runs: u32::MAX,
+        isolation,
         ..TransactionOptions::default()
     };
     let stop = AtomicBool::new(false);
@@ -225,7 +184,7 @@ pub fn ycsb(
         db,
         name,
         threads,
-        mode,
+        (mode, Isolation::Serializable),
         options,
         out,
         seed,
@@ -241,7 +200,10 @@ pub fn ycsb(
 
 /// Makes the nine tables and fills them.
 pub fn load_tpcc(db: &Database, tpcc: &Tpcc) -> Result<String> {
-    let tables = Tables::create(db, tpcc::TABLES)?;
+    let tables = match tpcc.split {
+        true => Tables::create_split(db, tpcc::TABLES, &tpcc::SPLIT, (0, 64))?,
+        false => Tables::create(db, tpcc::TABLES)?,
+    };
     let (began, cpu_before) = (Instant::now(), cpu());
     for (i, step) in tpcc.load_steps().into_iter().enumerate() {
         let _ = db.transaction_nowait(|tx| {
@@ -259,12 +221,13 @@ pub fn load_tpcc(db: &Database, tpcc: &Tpcc) -> Result<String> {
     Ok(rate(rows.sum(), began, cpu_before))
 }
 
-/// Half NewOrder, half Payment, each thread at a warehouse of its own.
+/// Half NewOrder, half Payment. With fewer warehouses than threads, some share one.
 pub fn tpcc(
     db: &Database,
     tpcc: &Tpcc,
+    name: &str,
     threads: usize,
-    mode: Mode,
+    (mode, isolation): (Mode, Isolation),
     options: &BenchOptions,
     out: &mut Lines<'_>,
 ) -> Result<()> {
@@ -278,15 +241,15 @@ pub fn tpcc(
     }
     measure(
         db,
-        "tpcc",
+        name,
         threads,
-        mode,
+        (mode, isolation),
         options,
         out,
         |thread| State {
             rng: Rng::new(200 + thread as u64),
             params: tpcc::Params::default(),
-            warehouse: thread as i64 + 1,
+            warehouse: thread as i64 % tpcc.warehouses + 1,
             now: 0,
             payment: false,
         },

@@ -222,6 +222,9 @@ struct BenchEngine {
     /// Make only runs whose names contain this
     #[arg(long, default_value = "")]
     only: String,
+    /// Split values beside plain ones, and nothing else
+    #[arg(long)]
+    split: bool,
 }
 
 #[cfg(feature = "bench")]
@@ -233,6 +236,7 @@ fn bench(b: BenchEngine) -> base::Result<()> {
         rows: b.rows,
         only: b.only,
         tabs: false,
+        split: b.split,
     };
     bench::run(&options, &mut std::io::stdout())
 }

@@ -488,6 +488,40 @@ fn sql_and_typed_access_share_a_transaction() {
 
 /// What is added to a split column in a transaction does not conflict with what another one adds that commits meanwhile.
 #[test]
+fn a_table_with_a_split_column_is_made_and_dropped_without_sql() {
+    let db = Database::temporary().unwrap();
+    let stock = || {
+        TableBuilder::new("stock")
+            .column("id", Type::Int8)
+            .column("qty", Type::Int8)
+            .primary_key(["id"])
+    };
+    for column in ["id", "none"] {
+        assert!(db.create_table(stock().split(column)).is_err());
+    }
+    let hidden = || db.manager().catalog().tables.len();
+    let before = hidden();
+    db.create_table(stock().split_with("qty", 2, 8)).unwrap();
+    assert_eq!(hidden(), before + 2, "with the table of further records");
+    db.execute("INSERT INTO stock VALUES (1, 5)", ()).unwrap();
+    let mut runs = 0;
+    let done = db.transaction(|tx| {
+        runs += 1;
+        tx.table("stock")?.add(1, "qty", -2)?;
+        if runs == 1 {
+            db.transaction(|tx| tx.table("stock")?.add(1, "qty", -3))?;
+        }
+        Ok(())
+    });
+    done.unwrap();
+    assert_eq!(runs, 1);
+    let qty: Vec<(i32, i64)> = db.query("SELECT 1, qty FROM stock", ()).unwrap();
+    assert_eq!(qty, [(1, 0)]);
+    db.drop_table("stock").unwrap();
+    assert_eq!(hidden(), before);
+}
+
+#[test]
 fn additions_to_a_split_column_do_not_conflict() {
     let db = Database::temporary().unwrap();
     let table = "CREATE TABLE stock (id int8 PRIMARY KEY, qty int4 NOT NULL CHECK (qty >= 0), plain int4 CHECK (plain < 5),

@@ -4,6 +4,8 @@
 //! `public`, through the log, visible to SQL.
 
 use base::schema::*;
+use base::split::{Split, Units};
+use base::split_records::{drop_records, settle_records};
 use base::{ColumnType, Error, Oid, Result, SqlState};
 use txn::{Stop, Txn, TxnOptions};
 
@@ -36,6 +38,8 @@ pub struct TableBuilder {
     /// (name or none, columns, unique)
     indexes: Vec<(Option<String>, Vec<String>, bool)>,
     references: Vec<Reference>,
+    /// (column, fewest and most further records)
+    splits: Vec<(String, u16, u16)>,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +65,7 @@ impl TableBuilder {
             primary: Vec::new(),
             indexes: Vec::new(),
             references: Vec::new(),
+            splits: Vec::new(),
         }
     }
 
@@ -96,6 +101,19 @@ impl TableBuilder {
     /// No two rows have the same values here (rows with a NULL are not compared). The index is called `table_columns_key`.
     pub fn unique<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
         self.indexes.push((None, owned(columns), true));
+        self
+    }
+
+    /// The column is split: what [`Table::add`](crate::Table::add) adds to it does not conflict (`docs/split-values.md`). It has to be NOT NULL, of a
+    /// type with whole units, and in no key, index or foreign key: 0A000.
+    pub fn split(self, column: impl Into<String>) -> Self {
+        let split = Split::default();
+        self.split_with(column, split.min, split.max)
+    }
+
+    /// The same with the fewest and the most further records of a value that has additions.
+    pub fn split_with(mut self, column: impl Into<String>, min: u16, max: u16) -> Self {
+        self.splits.push((column.into(), min, max));
         self
     }
 
@@ -201,6 +219,24 @@ impl TableBuilder {
         for r in &self.references {
             let made = self.foreign_key(txn, &def, r)?;
             def.foreign_keys.push(made);
+        }
+        for (name, min, max) in &self.splits {
+            let at = self.places(std::slice::from_ref(name))?[0];
+            let is_key = def
+                .indexes
+                .iter()
+                .any(|i| i.columns.iter().any(|c| c.column == at))
+                || def.foreign_keys.iter().any(|f| f.columns.contains(&at));
+            let column = &mut def.columns[usize::from(at)];
+            if is_key || !column.not_null || Units::of(column.ty()).is_none() {
+                let what = format!("column \"{name}\" cannot be split");
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
+            }
+            column.split = Some(Split {
+                min: *min,
+                max: *max,
+                ..Split::default()
+            });
         }
         Ok(def)
     }
@@ -323,7 +359,7 @@ fn change(db: &Database, f: impl Fn(&mut Txn) -> Result<Vec<Change>>) -> Result<
 
 fn create(db: &Database, table: &TableBuilder) -> Result<()> {
     change(db, |txn| {
-        let def = table.build(txn)?;
+        let mut def = table.build(txn)?;
         let catalog = txn.catalog();
         let indexes = def.indexes.iter().map(|i| &i.name);
         for (i, name) in [&def.name].into_iter().chain(indexes).enumerate() {
@@ -335,7 +371,9 @@ fn create(db: &Database, table: &TableBuilder) -> Result<()> {
                 return Err(Error::new(SqlState::DUPLICATE_TABLE, what));
             }
         }
-        Ok(vec![Change::Put(Object::Table(def))])
+        let mut changes = settle_records(&mut def, None, &mut || txn.new_oid());
+        changes.push(Change::Put(Object::Table(def)));
+        Ok(changes)
     })
 }
 
@@ -367,6 +405,8 @@ fn drop_table(db: &Database, name: &str) -> Result<()> {
             Relation::Sequence(s) if s.owned_by.is_some_and(|o| o.0 == id) => Some(s.id),
             _ => None,
         });
-        Ok([id].into_iter().chain(owned).map(Change::Drop).collect())
+        let mut changes = drop_records(&table.def);
+        changes.extend([id].into_iter().chain(owned).map(Change::Drop));
+        Ok(changes)
     })
 }

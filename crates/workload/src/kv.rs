@@ -69,6 +69,20 @@ pub trait KvTxn {
         set: &[(usize, Cell<'_>)],
     ) -> Result<bool, Self::Error>;
 
+    /// Adds to the integer in a column of the row under the key; false if there is none.
+    fn add(
+        &mut self,
+        table: usize,
+        key: &[Cell<'_>],
+        column: usize,
+        amount: i64,
+    ) -> Result<bool, Self::Error> {
+        match self.get(table, key, |row| row.int(column))? {
+            Some(now) => self.update(table, key, &[(column, Cell::Int(now + amount))]),
+            None => Ok(false),
+        }
+    }
+
     /// Inserts or replaces a whole row.
     fn put(&mut self, table: usize, row: &[Cell<'_>]) -> Result<(), Self::Error>;
 

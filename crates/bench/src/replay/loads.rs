@@ -47,6 +47,8 @@ pub enum Load {
     Insert { index: bool },
     /// Unique inserts, then an update of a row that all transactions update.
     Adversarial { inserts: i64 },
+    /// Four inserts, then an addition to the counter that all transactions add to: in a plain column, or split with so many further records.
+    Counter { split: Option<u16> },
     Tpcc {
         mix: Mix,
         late: bool,
@@ -60,6 +62,9 @@ impl Load {
             Load::Insert { index: false } => "insert-only".into(),
             Load::Insert { index: true } => "insert-only, secondary index".into(),
             Load::Adversarial { inserts } => format!("adversarial {inserts}"),
+            Load::Counter { split: None } => "counter, plain".into(),
+            Load::Counter { split: Some(0) } => "counter, split, the row alone".into(),
+            Load::Counter { split: Some(n) } => format!("counter, split, {n} further records"),
             Load::Tpcc {
                 mix,
                 late,
@@ -92,6 +97,11 @@ impl Load {
                 .iter()
                 .map(|&inserts| Load::Adversarial { inserts }),
         );
+        let splits: &[Option<u16>] = match quick {
+            true => &[None, Some(8)],
+            false => &[None, Some(0), Some(8), Some(64)],
+        };
+        all.extend(splits.iter().map(|&split| Load::Counter { split }));
         if quick && waits {
             all.push(Load::Tpcc {
                 mix: Mix::Payment,
@@ -207,6 +217,18 @@ impl<T: KvTxn> KvTxn for Paying<T> {
         Ok(done)
     }
 
+    fn add(
+        &mut self,
+        table: usize,
+        key: &[Cell<'_>],
+        column: usize,
+        amount: i64,
+    ) -> Result<bool, T::Error> {
+        let done = self.inner.add(table, key, column, amount)?;
+        self.pay();
+        Ok(done)
+    }
+
     fn put(&mut self, table: usize, row: &[Cell<'_>]) -> Result<(), T::Error> {
         self.inner.put(table, row)?;
         self.pay();
@@ -252,6 +274,7 @@ impl Client {
         match load {
             Load::Insert { .. } => self.next += 16,
             Load::Adversarial { inserts } => self.next += inserts,
+            Load::Counter { .. } => self.next += 4,
             Load::Tpcc { mix, .. } => {
                 self.now += 1;
                 self.payment = match mix {
@@ -282,6 +305,13 @@ impl Client {
                 kv.update(0, &[Cell::Int(-1)], &[(1, Cell::Int(self.next))])?;
                 Ok(End::Commit)
             }
+            Load::Counter { .. } => {
+                for id in self.next - 4..self.next {
+                    kv.insert(0, &[Cell::Int(id), Cell::Int(id)])?;
+                }
+                kv.add(0, &[Cell::Int(-1)], 1, 1)?;
+                Ok(End::Commit)
+            }
             Load::Tpcc { late, .. } => match (self.payment, late) {
                 (true, false) => tpcc.payment(kv, &mut self.params),
                 (true, true) => tpcc.payment_late(kv, &mut self.params),
@@ -304,6 +334,24 @@ impl From<Error> for Ended {
     }
 }
 
+/// Waits until the counter has its further records, which the worker gives to a value with additions.
+pub fn spread(db: &Database, tables: &Tables, records: u16) -> Result<()> {
+    let began = Instant::now();
+    let id = tables.id(0);
+    loop {
+        db.transaction(|tx| Kv::new(tx, tables, false).add(0, &[Cell::Int(-1)], 1, 1))?;
+        let values = db.manager().split_values(false);
+        let found = values.iter().find(|v| v.table == id);
+        if found.map_or(0, |v| v.records) >= records {
+            return Ok(());
+        }
+        if began.elapsed() > Duration::from_secs(60) {
+            return Err(Error::internal("the counter does not get its records"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn set_up(db: &Database, load: &Load, tpcc: &Tpcc) -> Result<Tables> {
     match load {
         Load::Tpcc { .. } => {
@@ -315,11 +363,19 @@ fn set_up(db: &Database, load: &Load, tpcc: &Tpcc) -> Result<Tables> {
                 Load::Insert { index: true } => INDEXED,
                 _ => PLAIN,
             };
-            let tables = Tables::create(db, tables)?;
+            let tables = match load {
+                Load::Counter { split: Some(n) } => {
+                    Tables::create_split(db, tables, &[(0, 1)], (*n, *n))?
+                }
+                _ => Tables::create(db, tables)?,
+            };
             db.transaction(|tx| {
                 let mut kv = Kv::new(tx, &tables, false);
                 kv.insert(0, &[Cell::Int(-1), Cell::Int(0)])
             })?;
+            if let Load::Counter { split: Some(n) } = load {
+                spread(db, &tables, *n)?;
+            }
             Ok(tables)
         }
     }

@@ -26,6 +26,7 @@ use replica::{Policy, ReplayOptions};
 use std::io::Write;
 
 use loads::Load;
+pub(crate) use loads::spread;
 pub use options::Options;
 
 /// Measures, and writes a line per figure.

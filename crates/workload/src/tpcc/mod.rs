@@ -36,6 +36,9 @@ pub const ORDER_LINE: usize = 8;
 /// The secondary index of CUSTOMER: warehouse, district, last name, first name.
 pub const CUSTOMER_BY_NAME: usize = 1;
 
+/// The sums that the payments of a warehouse and of a district meet at: table and column. The thesis splits these (§4.5.1).
+pub const SPLIT: [(usize, usize); 2] = [(WAREHOUSE, 8), (DISTRICT, 9)];
+
 use Column::{Int, Text};
 
 pub const TABLES: &[Table] = &[
@@ -199,6 +202,8 @@ pub struct Tpcc {
     pub districts: i64,
     pub customers: i64,
     pub items: i64,
+    /// The sums of warehouses and districts ([`SPLIT`]) are added to, not read and written.
+    pub split: bool,
 }
 
 impl Tpcc {
@@ -209,6 +214,7 @@ impl Tpcc {
             districts: 10,
             customers: 3000,
             items: 100_000,
+            split: false,
         }
     }
 

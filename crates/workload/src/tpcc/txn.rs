@@ -1,7 +1,7 @@
 //! The two transactions: parameters drawn ahead, so that running again runs the same one.
 
 use super::*;
-use crate::kv::{Cell, End, KvTxn};
+use crate::kv::{Cell, End, KvTxn, RowView};
 use crate::rng::Rng;
 use std::fmt::Write;
 
@@ -204,6 +204,16 @@ impl Tpcc {
     pub(super) fn pay_house<T: KvTxn>(&self, txn: &mut T, p: &Payment) -> Result<Names, T::Error> {
         let (w, d) = (Cell::Int(p.warehouse), Cell::Int(p.district));
         let mut names = [0u8; 24];
+        if self.split {
+            let name = |row: &dyn RowView| copy(row.text(1), &mut names[..10]);
+            let w_len = txn.get(WAREHOUSE, &[w], name)?.expect("a warehouse");
+            txn.add(WAREHOUSE, &[w], 8, p.amount)?;
+            names[w_len..w_len + 4].copy_from_slice(b"    ");
+            let name = |row: &dyn RowView| copy(row.text(2), &mut names[w_len + 4..w_len + 14]);
+            let d_len = txn.get(DISTRICT, &[w, d], name)?.expect("a district");
+            txn.add(DISTRICT, &[w, d], 9, p.amount)?;
+            return Ok((names, w_len + 4 + d_len));
+        }
         let (w_ytd, w_len) = txn
             .get(WAREHOUSE, &[w], |row| {
                 (row.int(8), copy(row.text(1), &mut names[..10]))
@@ -341,6 +351,7 @@ mod tests {
         districts: 2,
         customers: 30,
         items: 100,
+        split: false,
     };
 
     #[test]

@@ -128,6 +128,12 @@ impl Figures {
     }
 
     pub fn tables(&self, text: &mut String) {
+        self.runs(text);
+        self.distance(text);
+    }
+
+    /// The library's own figures.
+    pub fn runs(&self, text: &mut String) {
         text.push_str("| load | threads | tx/s (wall) | per core | us | own us | beside, us | p50 us | p99 us | aborts |\n");
         text.push_str("|---|---|---|---|---|---|---|---|---|---|\n");
         for ((load, threads), rounds) in &self.runs {
@@ -164,6 +170,9 @@ impl Figures {
                 median(rounds, |r| r.p99),
             );
         }
+    }
+
+    fn distance(&self, text: &mut String) {
         text.push_str(
             "\nWhat a transaction cannot be faster than: the same workloads with the same keys and rows over the index and the rows alone (no \
              transactions, one thread; *log*: and what they wrote appended and synced in groups of 64), and parts of it. *Of the library*: what \
