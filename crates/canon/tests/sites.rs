@@ -9,6 +9,12 @@ mod helpers;
 mod history;
 #[path = "sites/kills.rs"]
 mod kills;
+#[path = "clients/programs.rs"]
+mod programs;
+#[path = "sites/promotions.rs"]
+mod promotions;
+#[path = "sites/three.rs"]
+mod three;
 
 use common::Server;
 use helpers::{one, refused, replica_with, rows, skip, until};

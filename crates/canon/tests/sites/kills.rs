@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 /// What a client was told of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(crate) enum Told {
     Committed,
     RolledBack,
     Unknown,
@@ -48,7 +48,7 @@ async fn transfer(c: &Client, level: &str, number: u64) -> Told {
 }
 
 /// Transfers at this server until `stop`, over a new connection whenever one breaks.
-async fn transfers(
+pub(crate) async fn transfers(
     config: tokio_postgres::Config,
     level: &'static str,
     numbers: Arc<AtomicU64>,
@@ -73,7 +73,7 @@ async fn transfers(
 }
 
 /// Waits until so many more transfers have begun.
-async fn begin(numbers: &AtomicU64, more: u64) {
+pub(crate) async fn begin(numbers: &AtomicU64, more: u64) {
     let until = numbers.load(Ordering::SeqCst) + more;
     let deadline = Instant::now() + common::PATIENCE;
     while numbers.load(Ordering::SeqCst) < until {
@@ -83,7 +83,7 @@ async fn begin(numbers: &AtomicU64, more: u64) {
 }
 
 /// What was told as committed is there, what was told as rolled back is not, and the accounts hold what the moves say.
-async fn assert_told(c: &Client, told: &[(u64, Told)]) {
+pub(crate) async fn assert_told(c: &Client, told: &[(u64, Told)]) {
     let found = rows(c, "SELECT n FROM moves").await;
     let number = |r: &Vec<Option<String>>| r[0].as_ref()?.parse::<u64>().ok();
     let found: HashSet<u64> = found.iter().filter_map(number).collect();
@@ -105,7 +105,7 @@ async fn assert_told(c: &Client, told: &[(u64, Told)]) {
     println!("{} transfers, {committed} committed", told.len());
 }
 
-async fn accounts(c: &Client) {
+pub(crate) async fn accounts(c: &Client) {
     let sql = format!(
         "CREATE TABLE accounts (k int PRIMARY KEY, v bigint NOT NULL);
          INSERT INTO accounts SELECT n, {EACH} FROM generate_series(0, {ACCOUNTS} - 1) n;
