@@ -41,6 +41,9 @@ use words::{Answer, Certify, decode_answer};
 /// A primary that says nothing for so long is taken for gone. It says that it is there more often than that (`certifier`).
 const SILENCE: Duration = Duration::from_secs(2);
 
+/// A connection that has not begun after so long is made anew. The primary says on it that it is there only from then on.
+const BEGIN: Duration = Duration::from_secs(10);
+
 /// How often it is looked what the log has brought.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -144,8 +147,10 @@ impl Certifier for Site {
         let site = self;
         Box::pin(async move {
             let verdict = told.await;
-            let took = began.elapsed().as_nanos() as u64;
-            site.stats.waited.fetch_add(took, Relaxed);
+            if verdict.is_ok() {
+                let took = began.elapsed().as_nanos() as u64;
+                site.stats.waited.fetch_add(took, Relaxed);
+            }
             match verdict {
                 Ok(Ok(at)) => {
                     site.stats.committed.fetch_add(1, Relaxed);
@@ -322,7 +327,11 @@ impl Site {
             ("application_name", self.name.as_str()),
         ];
         let link = self.primary.connect(&parameters).await?;
-        let mut link = CopyBoth::begin(link, commands::COMMITS).await?;
+        let begun = tokio::time::timeout(BEGIN, CopyBoth::begin(link, commands::COMMITS)).await;
+        let mut link = begun.map_err(|_| {
+            let what = "the primary does not answer";
+            Error::new(SqlState::CONNECTION_FAILURE, what)
+        })??;
         self.drive(&mut link).await
     }
 

@@ -1,7 +1,8 @@
 //! The primary's end of a site's connection: candidates come, verdicts go.
 //!
-//! Candidates are certified on this task, one after the other: certification is a commit without its waits. What the verdict waits for, the
-//! disk and replicas, is waited for beside it, so that candidates which come together are flushed together.
+//! A candidate of few rows is certified on this task, when it comes: certification is a commit without its waits. One of many rows is certified
+//! on a thread of its own, since the core serves clients, too; those behind it do not wait for it. What the verdict waits for, the disk and
+//! replicas, is waited for beside it, so that candidates which come together are flushed together.
 //!
 //! A node that is not the primary of the term that the site follows decides nothing and says so: the site asks again when it has heard of the
 //! new one.
@@ -9,7 +10,8 @@
 //! The primary says that it is there without being asked. A question of the site would stand behind a large candidate in the same stream, and
 //! the site would take a slow line for a lost one.
 //!
-//! Left out on purpose: several certifying threads for one site. Each site has its own connection, which is on one of the gate's cores.
+//! Left out on purpose: several threads for the short candidates of one site. Each site has its own connection, which is on one of the gate's
+//! cores.
 
 use super::words::{Answer, Certify, decode_asked};
 use crate::replication::copy_both::{CopyBoth, lost};
@@ -31,6 +33,11 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 /// How often a site hears at least that its primary is there.
 const BEAT: Duration = Duration::from_millis(500);
+
+/// Bytes up to which a candidate is read on the connection's core, ...
+const SHORT: usize = 64 << 10;
+/// ... and rows that it read and wrote, up to which it is certified there.
+const FEW: u64 = 1_000;
 
 type Answering = BoxFuture<'static, Answer>;
 
@@ -82,12 +89,45 @@ fn unreadable(node: &Arc<Node>, asked: &Certify) -> Answer {
     Answer::Refused(number, node.marks().published.get(), e)
 }
 
-fn certify(node: &Arc<Node>, asked: &Certify) -> Answering {
-    let number = asked.number;
+fn decoded(asked: &Certify) -> Option<Candidate> {
+    Candidate::decode(&asked.candidate).filter(|c| c.number == asked.number)
+}
+
+/// Rows that certification looks up.
+fn rows(c: &Candidate) -> u64 {
+    let f = &c.footprint;
+    let in_ranges = f.ranges.iter().map(|r| r.rows.count);
+    let single = f.reads.len() + f.writes.len();
+    in_ranges.fold(single as u64, u64::saturating_add)
+}
+
+fn certify(node: &Arc<Node>, asked: Certify) -> Answering {
     if node.region().term() != asked.term {
-        return Box::pin(later(number));
+        return Box::pin(later(asked.number));
     }
-    let candidate = Candidate::decode(&asked.candidate).filter(|c| c.number == number);
+    if asked.candidate.len() > SHORT {
+        return Box::pin(aside(node.clone(), asked));
+    }
+    match decoded(&asked) {
+        Some(c) if rows(&c) > FEW => Box::pin(aside(node.clone(), asked)),
+        candidate => decide(node, &asked, candidate),
+    }
+}
+
+/// On a thread of its own.
+async fn aside(node: Arc<Node>, asked: Certify) -> Answer {
+    let number = asked.number;
+    let decided = tokio::task::spawn_blocking(move || decide(&node, &asked, decoded(&asked)));
+    match decided.await {
+        Ok(answer) => answer.await,
+        Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+        // The server ends.
+        Err(_) => later(number).await,
+    }
+}
+
+fn decide(node: &Arc<Node>, asked: &Certify, candidate: Option<Candidate>) -> Answering {
+    let number = asked.number;
     let Some(candidate) = candidate else {
         return match unreadable(node, asked) {
             Answer::Later(number) => Box::pin(later(number)),
@@ -116,7 +156,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite>(
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            asked = link.next_as(decode_asked) => answers.push(certify(node, &asked?)),
+            asked = link.next_as(decode_asked) => answers.push(certify(node, asked?)),
             Some(answer) = answers.next(), if !answers.is_empty() => {
                 link.send_with(|out| answer.encode(out));
             }
@@ -150,10 +190,15 @@ mod tests {
             Answer::Refused(_, _, e) => e.code(),
             other => panic!("{other:?}"),
         };
-        let first = certify(&node, &asked(7, false)).await;
+        let first = certify(&node, asked(7, false)).await;
         assert_eq!(code(first), SqlState::PROTOCOL_VIOLATION);
+        // A long one is looked at on another thread.
+        let mut long = asked(6, false);
+        long.candidate.resize(SHORT + 1, 7);
+        let refused = certify(&node, long).await;
+        assert_eq!(code(refused), SqlState::PROTOCOL_VIOLATION);
         // Another primary may have committed it, and this one may have forgotten that.
-        let repeated = certify(&node, &asked(8, true)).await;
+        let repeated = certify(&node, asked(8, true)).await;
         let known = [
             SqlState::PROTOCOL_VIOLATION,
             SqlState::STATEMENT_COMPLETION_UNKNOWN,
@@ -161,6 +206,6 @@ mod tests {
         assert!(known.contains(&code(repeated)));
         let mut old = asked(9, false);
         old.term += 1;
-        assert!(matches!(certify(&node, &old).await, Answer::Later(9)));
+        assert!(matches!(certify(&node, old).await, Answer::Later(9)));
     }
 }
