@@ -205,26 +205,28 @@ impl Expr {
                 slice(&a, lo.as_ref(), hi.as_ref())
             }
             Expr::Subquery(s) => subquery::eval(s, rt),
-            Expr::Record(items) => {
-                let mut out = String::from("(");
-                for (i, (e, ty)) in items.iter().enumerate() {
-                    if i > 0 {
-                        out.push(',');
-                    }
-                    let v = e.eval(rt)?;
-                    if !v.is_null() {
-                        let mut s = String::new();
-                        crate::types::text::output(&v, *ty, rt.cx.settings, &mut s);
-                        // The quotes of a row in a row double at each level.
-                        base::memory::want(2 * s.len())?;
-                        crate::types::record::push_field(&mut out, &s);
-                    }
-                }
-                out.push(')');
-                Ok(Value::from(out))
-            }
+            Expr::Record(items) => record(items, rt),
         }
     }
+}
+
+/// The text of a row of these expressions. 53200 where it takes too much memory: the quotes of a row in a row double at each level.
+fn record(items: &[(Expr, Type)], rt: &mut Rt<'_>) -> Result<Value> {
+    let mut out = String::from("(");
+    for (i, (e, ty)) in items.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        let v = e.eval(rt)?;
+        if !v.is_null() {
+            let mut s = String::new();
+            crate::types::text::output(&v, *ty, rt.cx.settings, &mut s);
+            base::memory::want(2 * s.len())?;
+            crate::types::record::push_field(&mut out, &s);
+        }
+    }
+    out.push(')');
+    Ok(Value::from(out))
 }
 
 /// Equality of two values, NULL as unknown.
