@@ -352,6 +352,18 @@ pub struct ViewDef {
     /// What it reads is read with the rights of the reader, not of the owner.
     #[serde(default)]
     pub security_invoker: bool,
+    /// WITH CHECK OPTION: a row that is written through the view must be one of its rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check_option: Option<CheckOption>,
+}
+
+/// Whose conditions WITH CHECK OPTION asks of new rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CheckOption {
+    /// The view's own.
+    Local,
+    /// The view's own, and those of the views below.
+    Cascaded,
 }
 
 /// A type that a user made.

@@ -979,7 +979,8 @@ async fn errors_show_rows_to_roles_that_may_read_them() {
         CREATE TABLE parent (id int PRIMARY KEY); INSERT INTO parent VALUES (1); \
         CREATE TABLE kept (id int PRIMARY KEY, secret text, b int NOT NULL CHECK (b > 0), p int REFERENCES parent, UNIQUE (secret, b)); \
         INSERT INTO kept VALUES (1, 'hush', 1, 1), (2, 'hush', 2, 1); \
-        GRANT INSERT, UPDATE, DELETE ON kept, parent TO writes, reads; GRANT SELECT ON kept, parent TO reads";
+        CREATE VIEW low AS SELECT id, b FROM kept WHERE b < 10 WITH CHECK OPTION; \
+        GRANT INSERT, UPDATE, DELETE ON kept, parent, low TO writes, reads; GRANT SELECT ON kept, parent TO reads";
     client.batch_execute(setup).await.expect("the tables");
     let not_there = Some("Key is not present in table \"parent\".");
     let referenced = Some("Key is still referenced from table \"kept\".");
@@ -988,6 +989,7 @@ async fn errors_show_rows_to_roles_that_may_read_them() {
         ("UPDATE kept SET b = -1", "23514", None),
         ("UPDATE kept SET b = 1", "23505", None),
         ("UPDATE kept SET p = 7", "23503", not_there),
+        ("UPDATE low SET b = 100", "44000", None),
         ("DELETE FROM parent", "23503", referenced),
     ] {
         for role in ["writes", "reads"] {

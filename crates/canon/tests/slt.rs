@@ -247,6 +247,6 @@ files! {
     not_valid nulls
     refused
     select split strings subqueries system_columns
-    temporary timetz tools types
+    temporary timetz tools types views
     windows writes_in_with cascades kept_texts
 }

@@ -12,6 +12,7 @@ use crate::functions::{EvalContext, NoSession, SessionContext, Volatility};
 use crate::logical::Need;
 use crate::plan::node::Plan;
 use crate::types::OutputSettings;
+use crate::types::text::failing_row;
 use base::schema::{BOOTSTRAP_ROLE, Column, Schema, Table, TableDef, ViewDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Value};
 use sqlparser::ast;
@@ -236,6 +237,17 @@ pub fn unqualified_names(schema: &Schema, view: &ViewDef) -> Vec<(Location, Oid)
     found.ok().flatten().unwrap_or_default()
 }
 
+/// Which columns of a view may be written; none for a view that is not updatable.
+pub fn writable_columns(schema: &Schema, view: &ViewDef) -> Option<Vec<bool>> {
+    let settings = OutputSettings::default();
+    let analysis = Analysis {
+        role: BOOTSTRAP_ROLE,
+        settings: &settings,
+        session: &NoSession,
+    };
+    analysis.writable_columns(schema, view).ok()
+}
+
 /// The relations that a query names itself, not those inside its views.
 fn own_relations(needs: &[Need]) -> Vec<Oid> {
     let mut all = vec![];
@@ -271,6 +283,10 @@ impl Analyzer for Analysis<'_> {
                 stars: b.stars.take().unwrap_or_default(),
             })
         })
+    }
+
+    fn writable_columns(&self, schema: &Schema, view: &ViewDef) -> Result<Vec<bool>> {
+        self.with(schema, &view.search_path, |b| b.writable_columns(view))
     }
 
     fn check(
@@ -565,29 +581,7 @@ impl Rules {
     }
 
     fn failing_row(&self, row: &[Value]) -> String {
-        let mut out = String::from("Failing row contains (");
-        let live = row.iter().zip(&self.dropped).filter(|(_, d)| !**d);
-        for (i, (v, _)) in live.enumerate() {
-            if i > 0 {
-                out.push_str(", ");
-            }
-            if v.is_null() {
-                out.push_str("null");
-                continue;
-            }
-            let mut s = String::new();
-            crate::types::text::output(
-                v,
-                v.natural_type().unwrap_or(base::Type::Text),
-                &self.settings,
-                &mut s,
-            );
-            if s.chars().count() > 64 {
-                s = s.chars().take(64).collect::<String>() + "...";
-            }
-            out.push_str(&s);
-        }
-        out.push_str(").");
-        out
+        let shown = row.iter().zip(&self.dropped).filter(|(_, d)| !**d);
+        failing_row(shown.map(|(v, _)| v), &self.settings)
     }
 }

@@ -164,6 +164,8 @@ const SCHEMA: &str = r#"
     CREATE TABLE counted (n bigint DEFAULT nextval('counter'), twice bigint GENERATED ALWAYS AS (n * 2) STORED, note text);
     CREATE VIEW zz_totals AS SELECT customer, sum(total) AS total FROM "Order" GROUP BY customer;
     CREATE VIEW aa_big AS SELECT customer FROM zz_totals WHERE total > 3;
+    CREATE VIEW kept AS SELECT id, n FROM loose WHERE id < 10 WITH LOCAL CHECK OPTION;
+    CREATE VIEW above WITH (security_invoker) AS SELECT * FROM kept WHERE n > 0 WITH CHECK OPTION;
     COMMENT ON TABLE app.customer IS 'all of them';
     COMMENT ON COLUMN "Order".code IS 'it''s short';
     INSERT INTO app.customer (name, mail, tags, seen, extra)
@@ -196,6 +198,8 @@ const ROWS: &str = r#"
     SELECT * FROM late ORDER BY s;
     SELECT pg_get_indexdef('order_next'::regclass), pg_get_indexdef('app.customer_mail'::regclass);
     SELECT * FROM loose ORDER BY id;
+    SELECT relname, reloptions FROM pg_class WHERE relname IN ('kept', 'above') ORDER BY 1;
+    SELECT table_name, check_option, is_updatable FROM information_schema.views WHERE table_name IN ('kept', 'above') ORDER BY 1;
     SELECT conname, convalidated FROM pg_constraint WHERE conrelid = 'loose'::regclass ORDER BY 1;
     SELECT id FROM app.customer WHERE lower(mail) = '7@x' AND name <> 'n0';
     SELECT * FROM app.word ORDER BY w;

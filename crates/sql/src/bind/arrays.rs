@@ -1,12 +1,12 @@
 //! ARRAY[…], and assignment to an element.
 
 use super::expr::Env;
+use super::through::Writable;
 use super::{Binder, Bound, Scope};
 use crate::expr::Expr;
 use crate::functions::SET_ELEMENT;
 use crate::logical::write::ColumnSource;
 use crate::types::cast::CastKind;
-use base::schema::Table;
 use base::{ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{self, Expr as Ast};
 
@@ -74,27 +74,22 @@ impl Binder<'_> {
     /// What a column is before this assignment to a part of it: what others of the statement made of it, or what the row has.
     pub(super) fn so_far(
         &mut self,
-        t: &Table,
+        to: &Writable,
         at: usize,
-        scope: &Scope<'_>,
         out: &mut [ColumnSource],
-    ) -> Result<Expr> {
+    ) -> Expr {
         if let ColumnSource::Expr(e) = std::mem::replace(&mut out[at], ColumnSource::Keep) {
-            return Ok(e);
+            return e;
         }
-        let target = scope.rels.first().map_or(&[][..], |r| &r.columns);
-        let origin = (t.def.id, at as i16 + 1);
-        let found = target.iter().find(|x| x.origin == origin);
-        let e = found.map(|x| x.expr.clone());
-        let e = e.ok_or_else(|| Error::internal("a target column has no slot"))?;
-        e.slots(&mut |s| self.used[s as usize] = true);
-        Ok(e)
+        let slot = to.slot(at);
+        self.used[slot as usize] = true;
+        Expr::Slot(slot)
     }
 
     /// `SET a[i] = value`: the column's source is the array with this element. Several of them on one column follow one another.
     pub(super) fn assign_element(
         &mut self,
-        t: &Table,
+        to: &Writable,
         name: &ast::ObjectName,
         value: &Ast,
         scope: &Scope<'_>,
@@ -102,8 +97,8 @@ impl Binder<'_> {
     ) -> Result<()> {
         let (column, subscripts) = super::syntax::subscripts(name).expect("the caller looked");
         let plain = ast::ObjectName::from(vec![ast::Ident::with_quote('"', column)]);
-        let at = self.assignable(t, &plain)?;
-        let c = &t.def.columns[at];
+        let at = self.assignable(to, &plain)?;
+        let c = &to.table.def.columns[at];
         let Some(element) = c.ty().ty.element() else {
             let what = format!(
                 "cannot subscript type {} because it does not support subscripting",
@@ -117,7 +112,7 @@ impl Binder<'_> {
                 Error::new(SqlState::GENERATED_ALWAYS, what).detail(super::dml::of_itself(c))
             );
         }
-        let array = self.so_far(t, at, scope, out)?;
+        let array = self.so_far(to, at, out);
         let mut items = Vec::with_capacity(subscripts.len());
         for s in &subscripts {
             let b = self.expr(s, &mut Env::plain(scope, "UPDATE"))?;

@@ -4,6 +4,7 @@
 
 use super::expr::Env;
 use super::target::Target;
+use super::through::Writable;
 use super::{Binder, Bound, Scope};
 use crate::catalog::fold;
 use crate::expr::Expr;
@@ -11,7 +12,7 @@ use crate::functions::composite;
 use crate::logical::write::ColumnSource;
 use crate::types::cast::CastKind;
 use crate::types::typename::format_type;
-use base::schema::{Column, Table};
+use base::schema::Column;
 use base::user_type::Attribute;
 use base::{ColumnType, Error, Result, SqlState, Type, UserType, Value};
 use sqlparser::ast::{self, Expr as Ast};
@@ -151,36 +152,35 @@ impl Binder<'_> {
 
     /// The column that `SET c.f` begins with, and the names behind it.
     pub(super) fn field_target(
-        &self,
-        t: &Table,
+        to: &Writable,
         name: &ast::ObjectName,
-    ) -> Option<(usize, Vec<String>)> {
+    ) -> Result<Option<(usize, Vec<String>)>> {
         let part = |p: &ast::ObjectNamePart| p.as_ident().map(fold);
-        let mut names: Vec<String> = name.0.iter().map(part).collect::<Option<_>>()?;
-        if names.len() < 2 {
-            return None;
-        }
-        let at = usize::from(t.column(&names.remove(0))?);
-        Some((at, names))
+        let names: Option<Vec<String>> = name.0.iter().map(part).collect();
+        let Some(mut names) = names.filter(|n| n.len() > 1) else {
+            return Ok(None);
+        };
+        let at = to.find(&names.remove(0))?;
+        Ok(at.map(|at| (at, names)))
     }
 
     /// `SET c.f = value`: the column's source is the value with this field. Several of them on one column follow one another.
     pub(super) fn assign_field(
         &mut self,
-        t: &Table,
+        to: &Writable,
         (at, names): (usize, Vec<String>),
         value: &Ast,
         scope: &Scope<'_>,
         out: &mut [ColumnSource],
     ) -> Result<()> {
-        let c = &t.def.columns[at];
+        let c = &to.table.def.columns[at];
         if c.generated {
             let what = format!("column \"{}\" can only be updated to DEFAULT", c.name);
             return Err(
                 Error::new(SqlState::GENERATED_ALWAYS, what).detail(super::dml::of_itself(c))
             );
         }
-        let whole = self.so_far(t, at, scope, out)?;
+        let whole = self.so_far(to, at, out);
         let b = self.expr(value, &mut Env::plain(scope, "UPDATE"))?;
         let e = self.changed(c, whole, c.ty().ty, &names, b)?;
         out[at] = ColumnSource::Expr(e);

@@ -3,13 +3,12 @@
 //! A unique index arbitrates when its columns and expressions are those of the target. A partial one does so where the target's condition implies
 //! its own.
 
-use super::conflict_text::{Target, read_target};
+use super::conflict_text::{Target as Asked, read_target};
 use super::expr::Env;
-use super::from::Names;
+use super::through::{Target, Writable};
 use super::{Binder, Scope};
 use crate::catalog::{fold, split_name};
 use crate::expr::{Expr, Slot};
-use crate::logical::TableRef;
 use crate::logical::write::{ConflictUpdate, OnConflict};
 use base::schema::{Index, Table, privilege};
 use base::{Error, Result, SqlState};
@@ -18,28 +17,28 @@ use sqlparser::ast::{self, ConflictTarget, OnConflictAction};
 impl Binder<'_> {
     pub(super) fn on_conflict(
         &mut self,
-        table: &TableRef,
+        target: &Target,
         c: &ast::OnConflict,
         row: &[Slot],
-        names: &Names,
     ) -> Result<OnConflict> {
-        let t: &Table = &table.table;
+        let t: &Table = &target.table.table;
         let arbiters = match &c.conflict_target {
             None => vec![],
-            Some(ConflictTarget::Columns(cols)) => self.inferred(table, cols, names)?,
+            Some(ConflictTarget::Columns(cols)) => self.inferred(target, cols)?,
             Some(ConflictTarget::OnConstraint(n)) => {
                 let (_, name) = split_name(n)?;
-                let at = t
-                    .def
-                    .indexes
-                    .iter()
-                    .position(|i| i.name == name && i.constraint && i.unique);
+                let is = |i: &Index| i.name == name && i.constraint && i.unique;
+                // A view has no constraints.
+                let at = match target.columns.is_view() {
+                    true => None,
+                    false => t.def.indexes.iter().position(is),
+                };
                 vec![at.ok_or_else(|| {
                     Error::new(
                         SqlState::UNDEFINED_OBJECT,
                         format!(
                             "constraint \"{name}\" for table \"{}\" does not exist",
-                            t.def.name
+                            target.columns.relation()
                         ),
                     )
                 })?]
@@ -47,7 +46,7 @@ impl Binder<'_> {
         };
         if c.conflict_target.is_some() {
             // What decides is read.
-            self.need(t.def.id, privilege::SELECT);
+            self.need_target(&target.through, privilege::SELECT);
         }
         let update = match &c.action {
             OnConflictAction::DoNothing => None,
@@ -59,14 +58,15 @@ impl Binder<'_> {
                     )
                     .hint("For example, ON CONFLICT (column_name)."));
                 }
-                self.need(t.def.id, privilege::UPDATE | privilege::SELECT);
-                let (excluded, rel) = self.excluded(t);
+                self.need_target(&target.through, privilege::UPDATE | privilege::SELECT);
+                let (excluded, rel) = self.excluded(target)?;
                 let root = Scope::root();
                 let mut scope = Scope::inside(&root);
-                (scope.rels, scope.star) = (names.rels.clone(), names.star.clone());
+                scope.rels.clone_from(&target.names.rels);
+                scope.star.clone_from(&target.names.star);
                 // `excluded` is read by its name only.
                 scope.rels.push(rel);
-                let columns = self.assignments(t, &u.assignments, &scope)?;
+                let columns = self.assignments(&target.columns, &u.assignments, &scope)?;
                 let mut condition = Vec::new();
                 if let Some(w) = &u.selection {
                     let mut env = Env::plain(&scope, "WHERE");
@@ -92,18 +92,15 @@ impl Binder<'_> {
     }
 
     /// The unique indexes over exactly what the target names.
-    fn inferred(
-        &mut self,
-        table: &TableRef,
-        cols: &[ast::Ident],
-        names: &Names,
-    ) -> Result<Vec<usize>> {
-        let target = read_target(cols)?;
+    fn inferred(&mut self, target: &Target, cols: &[ast::Ident]) -> Result<Vec<usize>> {
+        let asked = read_target(cols)?;
+        let table = &target.table;
         let root = Scope::root();
         let mut scope = Scope::inside(&root);
-        (scope.rels, scope.star) = (names.rels.clone(), names.star.clone());
+        scope.rels.clone_from(&target.names.rels);
+        scope.star.clone_from(&target.names.star);
         let around = self.in_rule.replace("index expression");
-        let bound = self.bind_target(&target, table, &scope);
+        let bound = self.bind_target(&asked, &target.columns, &scope);
         self.in_rule = around;
         let (columns, expressions, condition) = bound?;
         let fits = |i: &Index| {
@@ -140,28 +137,35 @@ impl Binder<'_> {
     /// The columns of a target, its expressions, and the conjuncts of its condition.
     fn bind_target(
         &mut self,
-        target: &Target,
-        table: &TableRef,
+        asked: &Asked,
+        to: &Writable,
         scope: &Scope<'_>,
     ) -> Result<(Vec<u16>, Vec<Expr>, Vec<Expr>)> {
         let (mut columns, mut expressions, mut condition) = (vec![], vec![], vec![]);
-        for e in target.elements.iter().map(super::without_collation) {
+        for e in asked.elements.iter().map(super::without_collation) {
             if let ast::Expr::Identifier(c) = e {
                 let name = fold(c);
-                columns.push(table.table.column(&name).ok_or_else(|| {
-                    Error::new(
-                        SqlState::UNDEFINED_COLUMN,
-                        format!("column \"{name}\" does not exist"),
-                    )
-                })?);
-                continue;
+                match to.find(&name) {
+                    Ok(Some(at)) => {
+                        columns.push(at as u16);
+                        continue;
+                    }
+                    // A view computes it: an index over the same expression has it.
+                    Err(_) => {}
+                    Ok(None) => {
+                        return Err(Error::new(
+                            SqlState::UNDEFINED_COLUMN,
+                            format!("column \"{name}\" does not exist"),
+                        ));
+                    }
+                }
             }
             let mut env = Env::plain(scope, "index expressions");
             expressions.push(self.expr(e, &mut env)?.expr);
         }
         columns.sort_unstable();
         columns.dedup();
-        if let Some(w) = &target.condition {
+        if let Some(w) = &asked.condition {
             let mut env = Env::plain(scope, "index predicates");
             let bound = self.expr(w, &mut env)?;
             self.condition(bound, "WHERE")?.conjuncts(&mut condition);

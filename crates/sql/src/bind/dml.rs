@@ -4,8 +4,9 @@ use super::expr::Env;
 use super::from::Names;
 use super::select::QCol;
 use super::syntax::is_default;
+use super::through::{Target, Through, Writable};
 use super::{Binder, Bound, Scope};
-use crate::catalog::{Resolved, split_name};
+use crate::catalog::split_name;
 use crate::expr::{Expr, Slot};
 use crate::functions::NEXT_IDENTITY;
 use crate::logical::write::{ColumnSource, Delete, Returning, Update};
@@ -16,65 +17,8 @@ use sqlparser::ast::{
     self, Assignment, AssignmentTarget, Expr as Ast, SelectItem, TableAlias, TableFactor,
     TableWithJoins, UpdateTableFromKind,
 };
-use std::sync::Arc;
-use txn::TableHandle;
 
 impl Binder<'_> {
-    /// The table that a statement writes, with its names.
-    pub(super) fn target(
-        &mut self,
-        name: &ast::ObjectName,
-        alias: Option<&TableAlias>,
-        right: u32,
-    ) -> Result<(TableRef, Arc<TableHandle>, Names)> {
-        let found = self.relation(name).map_err(|e| match name.0.first() {
-            Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
-            _ => e,
-        })?;
-        let t = match found {
-            Resolved::Relation(Relation::Table(t)) => t,
-            Resolved::Relation(Relation::View(v)) => {
-                let (verb, did) = match right {
-                    privilege::INSERT => ("insert into", "INSERT"),
-                    privilege::UPDATE => ("update", "UPDATE"),
-                    _ => ("delete from", "DELETE"),
-                };
-                return Err(Error::new(
-                    SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                    format!("cannot {verb} view \"{}\"", v.name),
-                )
-                .detail(format!(
-                    "Views are read only: {did} into the tables behind it."
-                )));
-            }
-            Resolved::Virtual(v) => {
-                return Err(Error::new(
-                    SqlState::INSUFFICIENT_PRIVILEGE,
-                    format!("permission denied for table {}", v.name()),
-                ));
-            }
-            other => {
-                return Err(Error::new(
-                    SqlState::WRONG_OBJECT_TYPE,
-                    format!("cannot write to relation \"{}\"", other.name()),
-                ));
-            }
-        };
-        self.need(t.def.id, right);
-        let schema = self
-            .cx
-            .catalog
-            .schema
-            .namespace(t.def.namespace)
-            .map(|n| n.name.clone());
-        let (table, names) = self.table(&t, alias, schema)?;
-        let handle = table
-            .handle
-            .clone()
-            .ok_or_else(|| Error::internal("the catalog has no storage of a table"))?;
-        Ok((table, handle, names))
-    }
-
     /// The value of a column's DEFAULT, NULL without one. Identity columns take the next value of their sequence.
     pub(super) fn default_of(&mut self, t: &Table, column: usize) -> Result<Expr> {
         let c = &t.def.columns[column];
@@ -108,77 +52,65 @@ impl Binder<'_> {
     }
 
     /// The column of this name that may be assigned.
-    pub(super) fn assignable(&self, t: &Table, name: &ast::ObjectName) -> Result<usize> {
+    pub(super) fn assignable(&self, to: &Writable, name: &ast::ObjectName) -> Result<usize> {
         let (qualifier, column) = split_name(name)?;
-        // `SET t.c` names the field c of a composite column t.
-        let shown = qualifier.as_deref().unwrap_or(&column);
-        if qualifier.is_some() {
-            return Err(Error::new(
+        let missing = |shown: &str| {
+            Error::new(
                 SqlState::UNDEFINED_COLUMN,
                 format!(
                     "column \"{shown}\" of relation \"{}\" does not exist",
-                    t.def.name
+                    to.relation()
                 ),
-            ));
+            )
+        };
+        // `SET t.c` names the field c of a composite column t.
+        if let Some(q) = qualifier {
+            return Err(missing(&q));
         }
-        t.column(&column).map(usize::from).ok_or_else(|| {
+        to.find(&column)?.ok_or_else(|| {
             let at = match name.0.first() {
                 Some(ast::ObjectNamePart::Identifier(i)) => self.position(i.span.start),
                 _ => 0,
             };
-            Error::new(
-                SqlState::UNDEFINED_COLUMN,
-                format!(
-                    "column \"{column}\" of relation \"{}\" does not exist",
-                    t.def.name
-                ),
-            )
-            .at(at)
+            missing(&column).at(at)
         })
     }
 
     /// SET clauses: a source per column of the table.
     pub(super) fn assignments(
         &mut self,
-        t: &Table,
+        to: &Writable,
         list: &[Assignment],
         scope: &Scope<'_>,
     ) -> Result<Vec<ColumnSource>> {
-        let mut out = vec![ColumnSource::Keep; t.def.columns.len()];
+        let mut out = vec![ColumnSource::Keep; to.table.def.columns.len()];
         for a in list {
             match &a.target {
                 AssignmentTarget::ColumnName(n) if super::syntax::subscripts(n).is_some() => {
-                    self.assign_element(t, n, &a.value, scope, &mut out)?;
+                    self.assign_element(to, n, &a.value, scope, &mut out)?;
                 }
-                AssignmentTarget::ColumnName(n) if self.field_target(t, n).is_some() => {
-                    let target = self.field_target(t, n).expect("just looked");
-                    self.assign_field(t, target, &a.value, scope, &mut out)?;
-                }
-                AssignmentTarget::ColumnName(n) => {
-                    let at = self.assignable(t, n)?;
-                    self.assign_one(t, at, &a.value, scope, &mut out)?;
-                }
+                AssignmentTarget::ColumnName(n) => match Self::field_target(to, n)? {
+                    Some(target) => self.assign_field(to, target, &a.value, scope, &mut out)?,
+                    None => {
+                        let at = self.assignable(to, n)?;
+                        self.assign_one(to, at, &a.value, scope, &mut out)?;
+                    }
+                },
                 AssignmentTarget::Tuple(names) => {
                     let mut places = Vec::new();
                     for n in names {
-                        places.push(self.assignable(t, n)?);
+                        places.push(self.assignable(to, n)?);
                     }
-                    self.assign_many(t, &places, &a.value, scope, &mut out)?;
+                    self.assign_many(to, &places, &a.value, scope, &mut out)?;
                 }
             }
         }
         Ok(out)
     }
 
-    fn put_source(t: &Table, at: usize, e: Expr, out: &mut [ColumnSource]) -> Result<()> {
+    fn put_source(to: &Writable, at: usize, e: Expr, out: &mut [ColumnSource]) -> Result<()> {
         if !matches!(out[at], ColumnSource::Keep) {
-            return Err(Error::new(
-                SqlState::SYNTAX_ERROR,
-                format!(
-                    "multiple assignments to same column \"{}\"",
-                    t.def.columns[at].name
-                ),
-            ));
+            return Err(to.twice(at));
         }
         out[at] = ColumnSource::Expr(e);
         Ok(())
@@ -186,15 +118,15 @@ impl Binder<'_> {
 
     fn assign_one(
         &mut self,
-        t: &Table,
+        to: &Writable,
         at: usize,
         value: &Ast,
         scope: &Scope<'_>,
         out: &mut [ColumnSource],
     ) -> Result<()> {
-        let c = &t.def.columns[at];
-        let e = if is_default(value) {
-            self.default_of(t, at)?
+        let c = &to.table.def.columns[at];
+        let e = if is_default(value) && !to.is_view() {
+            self.default_of(&to.table, at)?
         } else {
             if c.identity == Some(Identity::Always) || c.generated {
                 return Err(Error::new(
@@ -203,16 +135,22 @@ impl Binder<'_> {
                 )
                 .detail(of_itself(c)));
             }
-            let mut env = Env::plain(scope, "UPDATE");
-            let b = self.expr(value, &mut env)?;
-            self.assign(b, &c.name, c.ty())?
+            match is_default(value) {
+                // A view's own default: it has none.
+                true => Expr::NULL,
+                false => {
+                    let mut env = Env::plain(scope, "UPDATE");
+                    let b = self.expr(value, &mut env)?;
+                    self.assign(b, &c.name, c.ty())?
+                }
+            }
         };
-        Self::put_source(t, at, e, out)
+        Self::put_source(to, at, e, out)
     }
 
     fn assign_many(
         &mut self,
-        t: &Table,
+        to: &Writable,
         places: &[usize],
         value: &Ast,
         scope: &Scope<'_>,
@@ -229,22 +167,22 @@ impl Binder<'_> {
                 return Err(mismatch());
             }
             for (&at, v) in places.iter().zip(items) {
-                self.assign_one(t, at, v, scope, out)?;
+                self.assign_one(to, at, v, scope, out)?;
             }
             return Ok(());
         }
         match value {
-            Ast::Nested(e) if places.len() == 1 => self.assign_one(t, places[0], e, scope, out),
+            Ast::Nested(e) if places.len() == 1 => self.assign_one(to, places[0], e, scope, out),
             Ast::Subquery(q) => {
                 // Each column reads its own copy of the query.
                 for (i, &at) in places.iter().enumerate() {
                     let one = one_column_of(q, i, places.len()).ok_or_else(mismatch)?;
                     let sub = Ast::Subquery(Box::new(one));
-                    self.assign_one(t, at, &sub, scope, out)?;
+                    self.assign_one(to, at, &sub, scope, out)?;
                 }
                 Ok(())
             }
-            e if places.len() == 1 => self.assign_one(t, places[0], e, scope, out),
+            e if places.len() == 1 => self.assign_one(to, places[0], e, scope, out),
             _ => Err(Error::unsupported(
                 "this source of a multiple-column UPDATE",
             )),
@@ -257,16 +195,14 @@ impl Binder<'_> {
         items: Option<&[SelectItem]>,
         scope: &Scope<'_>,
         row: Vec<Slot>,
-        relation: base::Oid,
+        through: &Through,
     ) -> Result<(Option<Returning>, Vec<QCol>)> {
         let Some(items) = items else {
             return Ok((None, vec![]));
         };
         let mut env = Env::plain(scope, "RETURNING");
         let mut targets = self.targets(items, &mut env)?;
-        if row.iter().any(|&s| self.used[s as usize]) {
-            self.need(relation, privilege::SELECT);
-        }
+        self.need_read(through, &row);
         for t in &mut targets {
             t.bound = self.settle(t.bound.clone())?;
         }
@@ -313,10 +249,15 @@ impl Binder<'_> {
             return Err(Error::unsupported("this form of UPDATE"));
         }
         let (name, alias) = plain_table(&u.table, "UPDATE")?;
-        let (mut table, handle, names) = self.target(name, alias, privilege::UPDATE)?;
+        let target = self.target(name, alias, privilege::UPDATE)?;
+        let (handle, row) = (target.storage()?, target.row());
+        let Target {
+            mut table,
+            names,
+            columns: writable,
+            mut through,
+        } = target;
         let key_slot = self.key_slot(&mut table);
-        let t = table.table.clone();
-        let row: Vec<Slot> = (0..t.def.columns.len()).map(|i| table.slot(i)).collect();
         let alias = table.alias.clone();
         let from: &[TableWithJoins] = match &u.from {
             None => &[],
@@ -324,17 +265,19 @@ impl Binder<'_> {
         };
         let (mut items, scope) = self.with_target(from, names, outer)?;
         items.insert(0, From::Table(table));
-        let columns = self.assignments(&t, &u.assignments, &scope)?;
-        let filter = self.where_clause(u.selection.as_ref(), &scope)?;
-        if row.iter().any(|&s| self.used[s as usize]) {
-            self.need(t.def.id, privilege::SELECT);
-        }
+        let columns = self.assignments(&writable, &u.assignments, &scope)?;
+        let mut filter = std::mem::take(&mut through.filter);
+        filter.extend(self.where_clause(u.selection.as_ref(), &scope)?);
+        self.need_read(&through, &row);
         let (returning, cols) =
-            self.returning(u.returning.as_deref(), &scope, row.clone(), t.def.id)?;
+            self.returning(u.returning.as_deref(), &scope, row.clone(), &through)?;
+        self.read_through(&through);
+        let checks = through.take_checks(&row);
         let free =
             |(i, c): (usize, &ColumnSource)| matches!(c, ColumnSource::Keep) || handle.is_free(i);
-        let in_place =
-            returning.is_none() && !self.stepwise && columns.iter().enumerate().all(free);
+        // The new row is needed whole.
+        let whole = returning.is_some() || checks.is_some() || self.stepwise;
+        let in_place = !whole && columns.iter().enumerate().all(free);
         // What stays as it is must be read, unless the row is changed where it stands.
         for (c, &s) in columns.iter().zip(&row) {
             if matches!(c, ColumnSource::Keep) && !in_place {
@@ -342,7 +285,7 @@ impl Binder<'_> {
             }
         }
         let joined = items.len() > 1;
-        let by_deltas = match joined || returning.is_some() || self.stepwise {
+        let by_deltas = match joined || whole {
             true => None,
             false => super::split::of_update(&handle, &columns, &row, &filter),
         };
@@ -371,6 +314,7 @@ impl Binder<'_> {
             split,
             joined,
             in_place,
+            checks,
             returning,
         });
         Ok((root, cols))
@@ -394,19 +338,24 @@ impl Binder<'_> {
             ));
         };
         let (name, alias) = plain_table(target, "DELETE")?;
-        let (mut table, handle, names) = self.target(name, alias, privilege::DELETE)?;
+        let target = self.target(name, alias, privilege::DELETE)?;
+        let (handle, row) = (target.storage()?, target.row());
+        let Target {
+            mut table,
+            names,
+            mut through,
+            ..
+        } = target;
         let key_slot = self.key_slot(&mut table);
-        let t = table.table.clone();
-        let row: Vec<Slot> = (0..t.def.columns.len()).map(|i| table.slot(i)).collect();
         let alias = table.alias.clone();
         let using = d.using.as_deref().unwrap_or(&[]);
         let (mut items, scope) = self.with_target(using, names, outer)?;
         items.insert(0, From::Table(table));
-        let filter = self.where_clause(d.selection.as_ref(), &scope)?;
-        if row.iter().any(|&s| self.used[s as usize]) {
-            self.need(t.def.id, privilege::SELECT);
-        }
-        let (returning, cols) = self.returning(d.returning.as_deref(), &scope, row, t.def.id)?;
+        let mut filter = std::mem::take(&mut through.filter);
+        filter.extend(self.where_clause(d.selection.as_ref(), &scope)?);
+        self.need_read(&through, &row);
+        let (returning, cols) = self.returning(d.returning.as_deref(), &scope, row, &through)?;
+        self.read_through(&through);
         let joined = items.len() > 1;
         let input = Logical::Join { items, filter };
         let root = Root::Delete(Delete {

@@ -585,9 +585,24 @@ impl Binder<'_> {
         melt: bool,
     ) -> Result<(From, Names)> {
         let query = super::syntax::parse_query(&v.query)?;
+        let root = Scope::root();
+        let boundary = Scope::boundary(&root);
+        let selected = self.within_view(v, |b| b.query_or_flat(&query, &boundary));
+        let names: Vec<String> = v.columns.iter().map(|c| c.name.clone()).collect();
+        self.derived(
+            selected?,
+            alias,
+            Some((&v.name, schema, v.id)),
+            Some(&names),
+            vec![],
+            melt,
+        )
+    }
+
+    /// Binds a part of a view's query: its names mean what they meant where the view was made.
+    pub(super) fn within_view<R>(&mut self, v: &ViewDef, f: impl FnOnce(&mut Self) -> R) -> R {
         self.looks_up = true;
         let (stars, unqualified) = (self.stars.take(), self.unqualified.take());
-        // Its names mean what they meant where it was made.
         let schema_of = &self.cx.catalog.schema;
         let name = |n: Oid| schema_of.namespace(n).map(|n| n.name.clone());
         let own = schema_of.temporary();
@@ -601,22 +616,12 @@ impl Binder<'_> {
             path.push("pg_temp".into());
         }
         let readers = std::mem::replace(&mut self.path, path);
-        let root = Scope::root();
-        let boundary = Scope::boundary(&root);
         self.views.push(v.id);
-        let selected = self.query_or_flat(&query, &boundary);
+        let bound = f(self);
         self.views.pop();
         (self.stars, self.unqualified) = (stars, unqualified);
         self.path = readers;
-        let names: Vec<String> = v.columns.iter().map(|c| c.name.clone()).collect();
-        self.derived(
-            selected?,
-            alias,
-            Some((&v.name, schema, v.id)),
-            Some(&names),
-            vec![],
-            melt,
-        )
+        bound
     }
 
     /// The rows of a query as a relation.

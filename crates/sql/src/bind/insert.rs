@@ -1,9 +1,10 @@
 //! INSERT.
 
 use super::expr::Env;
-use super::scope::{ScopeColumn, ScopeRel};
+use super::scope::ScopeRel;
 use super::select::QCol;
 use super::syntax::{is_default, values_of};
+use super::through::{Target, Writable};
 use super::{Binder, Scope};
 use crate::expr::{Expr, Slot};
 use crate::logical::write::Insert;
@@ -39,34 +40,39 @@ impl Binder<'_> {
             columns: vec![],
             at: None,
         });
-        let (table, handle, mut names) = self.target(name, alias.as_ref(), privilege::INSERT)?;
-        let systems = names.rels.iter_mut().filter_map(|r| r.system.as_mut());
+        let mut target = self.target(name, alias.as_ref(), privilege::INSERT)?;
+        let rels = &mut target.names.rels;
+        let systems = rels.iter_mut().filter_map(|r| r.system.as_mut());
         systems.for_each(|s| s.key = None);
-        let t = table.table.clone();
-        let row: Vec<Slot> = (0..t.def.columns.len()).map(|c| table.slot(c)).collect();
+        let (handle, row) = (target.storage()?, target.row());
+        let t = target.table.table.clone();
         let (overriding, listed) = overriding(&i.columns);
-        let (places, named) = self.insert_places(&t, listed)?;
+        let places = self.insert_places(&target.columns, listed)?;
         let (input, given, buffer) = match &i.source {
             None => (Logical::once(), vec![], false),
             Some(q) => match values_of(q) {
-                Some(v) => self.insert_values(&t, &places, named, v, outer, overriding)?,
-                None => self.insert_query(&t, &places, named, q, outer, overriding)?,
+                Some(v) => self.insert_values(&t, &places, v, outer, overriding)?,
+                None => self.insert_query(&t, &places, q, outer, overriding)?,
             },
         };
         let columns = self.insert_columns(&t, &places, &given)?;
-        let mut scope = Scope::inside(outer);
-        (scope.rels, scope.star) = (names.rels.clone(), names.star.clone());
         let mut conflict = match &i.on {
             None => None,
-            Some(ast::OnInsert::OnConflict(c)) => Some(self.on_conflict(&table, c, &row, &names)?),
+            Some(ast::OnInsert::OnConflict(c)) => Some(self.on_conflict(&target, c, &row)?),
             Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY UPDATE")),
         };
+        let Target {
+            names, mut through, ..
+        } = target;
+        let mut scope = Scope::inside(outer);
+        (scope.rels, scope.star) = (names.rels, names.star);
         let updates = conflict.as_ref().is_some_and(|c| c.update.is_some());
         let updated = updates.then(|| self.slot("xmax"));
         let systems = scope.rels.iter_mut().filter_map(|r| r.system.as_mut());
         systems.for_each(|s| s.updated = updated);
-        let (returning, cols) = self.returning(i.returning.as_deref(), &scope, row, t.def.id)?;
-        if (returning.is_some() || self.stepwise)
+        let checks = through.take_checks(&row);
+        let (returning, cols) = self.returning(i.returning.as_deref(), &scope, row, &through)?;
+        if (returning.is_some() || checks.is_some() || self.stepwise)
             && let Some(u) = conflict.as_mut().and_then(|c| c.update.as_mut())
         {
             u.deltas.clear();
@@ -78,50 +84,63 @@ impl Binder<'_> {
             buffer,
             conflict,
             updated: updated.filter(|s| self.used[*s as usize]),
+            checks,
             returning,
         });
         Ok((root, cols))
     }
 
-    /// The places of the columns that the statement lists, and whether it lists any: else all.
+    /// The places of the columns that the statement lists, or of all.
     pub(super) fn insert_places(
         &self,
-        t: &Table,
+        to: &Writable,
         listed: &[ast::ObjectName],
-    ) -> Result<(Vec<usize>, bool)> {
+    ) -> Result<Places> {
+        if listed.is_empty() {
+            let (at, beyond) = to.all();
+            return Ok(Places {
+                at,
+                named: false,
+                beyond,
+                most: to.columns(),
+            });
+        }
         let mut places: Vec<usize> = Vec::new();
+        let mut names = Vec::new();
         for c in listed {
-            let at = self.assignable(t, c)?;
-            if places.contains(&at) {
+            let at = self.assignable(to, c)?;
+            let name = crate::catalog::split_name(c)?.1;
+            if names.contains(&name) {
                 return Err(Error::new(
                     SqlState::DUPLICATE_COLUMN,
-                    format!(
-                        "column \"{}\" specified more than once",
-                        t.def.columns[at].name
-                    ),
+                    format!("column \"{name}\" specified more than once"),
                 ));
             }
+            // Two names of a view for one column.
+            if places.contains(&at) {
+                return Err(to.twice(at));
+            }
+            names.push(name);
             places.push(at);
         }
-        let named = !places.is_empty();
-        if !named {
-            places = (0..t.def.columns.len())
-                .filter(|&c| !t.def.columns[c].dropped)
-                .collect();
-        }
-        Ok((places, named))
+        Ok(Places {
+            most: places.len(),
+            at: places,
+            named: true,
+            beyond: None,
+        })
     }
 
     /// A value for each column of the table: what is given for these places, or the default.
     pub(super) fn insert_columns(
         &mut self,
         t: &Table,
-        places: &[usize],
+        places: &Places,
         given: &[Option<Expr>],
     ) -> Result<Vec<Expr>> {
         let mut columns = Vec::with_capacity(t.def.columns.len());
         for c in 0..t.def.columns.len() {
-            let at = places.iter().position(|&p| p == c);
+            let at = places.at.iter().position(|&p| p == c);
             let e = match at.and_then(|a| given.get(a)) {
                 Some(Some(e)) => e.clone(),
                 _ if t.def.columns[c].dropped => Expr::NULL,
@@ -157,8 +176,7 @@ impl Binder<'_> {
     pub(super) fn insert_values(
         &mut self,
         t: &Table,
-        places: &[usize],
-        named: bool,
+        places: &Places,
         v: &ast::Values,
         outer: &Scope<'_>,
         o: Overriding,
@@ -170,12 +188,12 @@ impl Binder<'_> {
                 "VALUES lists must all be the same length",
             ));
         }
-        check_width(width, places, named)?;
+        check_width(width, places)?;
         let mut rows = Vec::with_capacity(v.rows.len());
         let mut buffer = false;
         for r in &v.rows {
             let mut row = Vec::with_capacity(width);
-            for (e, &at) in r.content.iter().zip(places) {
+            for (e, &at) in r.content.iter().zip(&places.at) {
                 let c = &t.def.columns[at];
                 let user = c.identity.is_some() && o == Overriding::User;
                 row.push(if is_default(e) || user {
@@ -207,17 +225,16 @@ impl Binder<'_> {
     fn insert_query(
         &mut self,
         t: &Table,
-        places: &[usize],
-        named: bool,
+        places: &Places,
         q: &ast::Query,
         outer: &Scope<'_>,
         o: Overriding,
     ) -> Result<(Logical, Vec<Option<Expr>>, bool)> {
-        let types: Vec<ColumnType> = places.iter().map(|&c| t.def.columns[c].ty()).collect();
+        let types: Vec<ColumnType> = places.at.iter().map(|&c| t.def.columns[c].ty()).collect();
         let rel = self.query(q, outer, Some(&types))?;
-        check_width(rel.cols.len(), places, named)?;
+        check_width(rel.cols.len(), places)?;
         let mut given = Vec::new();
-        for (c, &at) in rel.cols.iter().zip(places) {
+        for (c, &at) in rel.cols.iter().zip(&places.at) {
             let column = &t.def.columns[at];
             if column.identity.is_some() && o == Overriding::User {
                 given.push(None);
@@ -233,21 +250,27 @@ impl Binder<'_> {
         Ok((rel.node, given, true))
     }
 
-    /// The relation `excluded` of ON CONFLICT: slots for the row that was not inserted.
-    pub(super) fn excluded(&mut self, t: &Table) -> (Vec<Slot>, ScopeRel) {
+    /// The relation `excluded` of ON CONFLICT: slots for the row that was not inserted, by the names of the target.
+    pub(super) fn excluded(&mut self, target: &Target) -> Result<(Vec<Slot>, ScopeRel)> {
+        let (t, first) = (&target.table.table, target.columns.slot(0));
         let mut slots = Vec::new();
-        let mut columns = Vec::new();
-        for (i, c) in t.def.columns.iter().enumerate() {
-            let s = self.slot(format!("excluded.{}", c.name));
-            slots.push(s);
-            if !c.dropped {
-                columns.push(ScopeColumn {
-                    name: c.name.clone(),
-                    expr: Expr::Slot(s),
-                    ty: c.ty(),
-                    origin: (t.def.id, i as i16 + 1),
-                });
+        for c in &t.def.columns {
+            slots.push(self.slot(format!("excluded.{}", c.name)));
+        }
+        let mut columns = target.names.star.clone();
+        for c in &mut columns {
+            if c.expr.has_subquery() {
+                return Err(Error::unsupported(
+                    "ON CONFLICT DO UPDATE of a view with a subquery in its select list",
+                ));
             }
+            c.expr.rewrite(&mut |e| {
+                if let Expr::Slot(s) = e
+                    && let Some(own) = slots.get(s.wrapping_sub(first) as usize)
+                {
+                    *s = *own;
+                }
+            });
         }
         let rel = ScopeRel {
             alias: "excluded".into(),
@@ -255,7 +278,7 @@ impl Binder<'_> {
             columns,
             system: None,
         };
-        (slots, rel)
+        Ok((slots, rel))
     }
 }
 
@@ -278,14 +301,42 @@ pub(super) fn overriding(columns: &[ast::ObjectName]) -> (Overriding, &[ast::Obj
     }
 }
 
-fn check_width(given: usize, places: &[usize], named: bool) -> Result<()> {
-    if given > places.len() {
+/// The columns that values are given to, in the order of the values.
+pub(super) struct Places {
+    at: Vec<usize>,
+    /// The statement lists them, so that each has a value.
+    named: bool,
+    /// What is wrong with one more value; none: that there is one.
+    beyond: Option<Error>,
+    /// Values that there are columns for, whether or not they may be written.
+    most: usize,
+}
+
+impl Places {
+    /// Nothing is given.
+    pub fn none() -> Places {
+        Places {
+            at: vec![],
+            named: false,
+            beyond: None,
+            most: 0,
+        }
+    }
+}
+
+fn check_width(given: usize, places: &Places) -> Result<()> {
+    if let Some(e) = places.beyond.as_ref().filter(|_| given <= places.most)
+        && given > places.at.len()
+    {
+        return Err(e.clone());
+    }
+    if given > places.at.len() {
         return Err(Error::new(
             SqlState::SYNTAX_ERROR,
             "INSERT has more expressions than target columns",
         ));
     }
-    if given < places.len() && named {
+    if given < places.at.len() && places.named {
         return Err(Error::new(
             SqlState::SYNTAX_ERROR,
             "INSERT has more target columns than expressions",

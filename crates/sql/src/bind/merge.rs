@@ -6,15 +6,15 @@
 //! Left out on purpose, as in PostgreSQL 15: RETURNING, BY SOURCE, views as targets, MERGE inside of WITH.
 
 use super::expr::Env;
-use super::insert::overriding;
+use super::insert::{Places, overriding};
 use super::merge_text::is_default_values;
 use super::select::QCol;
+use super::through::{Target, Writable};
 use super::{Binder, Scope};
 use crate::catalog::Resolved;
-use crate::expr::Slot;
 use crate::logical::write::{ColumnSource, Merge, MergeAction, MergeClause};
 use crate::logical::{From, Logical, Root};
-use base::schema::{Relation, Table, privilege};
+use base::schema::{Relation, privilege};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{
     self, MergeAction as Action, MergeClauseKind, MergeInsertKind, MergeUpdateKind, TableAlias,
@@ -40,10 +40,15 @@ impl Binder<'_> {
                 Action::DoNothing { .. } => 0,
             }
         });
-        let (mut table, handle, names) = self.target(name, alias, rights)?;
+        let target = self.target(name, alias, rights)?;
+        let (handle, row) = (target.storage()?, target.row());
+        let Target {
+            mut table,
+            names,
+            columns: writable,
+            through,
+        } = target;
         let key_slot = self.key_slot(&mut table);
-        let t = table.table.clone();
-        let row: Vec<Slot> = (0..t.def.columns.len()).map(|i| table.slot(i)).collect();
         let alias = table.alias.clone();
         let from = [TableWithJoins {
             relation: m.source.clone(),
@@ -71,11 +76,9 @@ impl Binder<'_> {
         };
         let mut clauses = Vec::with_capacity(m.clauses.len());
         for c in &m.clauses {
-            clauses.push(self.merge_clause(&t, c, &seen)?);
+            clauses.push(self.merge_clause(&writable, c, &seen)?);
         }
-        if row.iter().any(|&s| self.used[s as usize]) {
-            self.need(t.def.id, privilege::SELECT);
-        }
+        self.need_read(&through, &row);
         // What an UPDATE keeps must be read.
         for c in &clauses {
             let MergeAction::Update(columns) = &c.action else {
@@ -135,10 +138,11 @@ impl Binder<'_> {
 
     fn merge_clause(
         &mut self,
-        t: &Table,
+        to: &Writable,
         c: &ast::MergeClause,
         seen: &Seen<'_, '_>,
     ) -> Result<MergeClause> {
+        let t = &to.table;
         let matched = c.clause_kind == MergeClauseKind::Matched;
         let scope = match matched {
             true => seen.both,
@@ -155,7 +159,7 @@ impl Binder<'_> {
             Action::Delete { .. } => MergeAction::Delete,
             Action::Update(u) => match &u.kind {
                 MergeUpdateKind::Set(list) => {
-                    MergeAction::Update(self.assignments(t, list, scope)?)
+                    MergeAction::Update(self.assignments(to, list, scope)?)
                 }
                 MergeUpdateKind::Wildcard => return Err(syntax("*")),
             },
@@ -167,12 +171,11 @@ impl Binder<'_> {
                     return Err(syntax(","));
                 }
                 MergeAction::Insert(match is_default_values(&i.columns) {
-                    true => self.insert_columns(t, &[], &[])?,
+                    true => self.insert_columns(t, &Places::none(), &[])?,
                     false => {
                         let (over, listed) = overriding(&i.columns);
-                        let (places, named) = self.insert_places(t, listed)?;
-                        let (_, given, _) =
-                            self.insert_values(t, &places, named, values, scope, over)?;
+                        let places = self.insert_places(to, listed)?;
+                        let (_, given, _) = self.insert_values(t, &places, values, scope, over)?;
                         self.insert_columns(t, &places, &given)?
                     }
                 })

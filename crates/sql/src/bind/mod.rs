@@ -39,6 +39,7 @@ mod subquery;
 mod syntax;
 mod system;
 mod target;
+mod through;
 mod tokens;
 mod window;
 

@@ -141,36 +141,84 @@ pub(super) fn exclusion(name: Option<&sqlparser::ast::Ident>) -> (Option<String>
     ((!base.is_empty()).then(|| base.to_owned()), Some(exclude))
 }
 
-/// `CREATE VIEW v WITH (security_invoker) AS` is `WITH (security_invoker = true)`.
+/// `CREATE VIEW v WITH (security_invoker) AS` is `WITH (security_invoker = true)`, and `WITH CHECK OPTION` behind the query is the option
+/// `check_option`.
 fn view_options(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let solid = solid(&tokens);
-    let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
+    let found = solid(&tokens);
+    let word = |k: usize| found.get(k).and_then(|&i| word_of(&tokens[i]));
     let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
-    if !is(0, "create") || !(is(1, "view") || is(1, "or") && is(3, "view")) {
-        return tokens;
-    }
-    let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
-    let query = (2..solid.len()).find(|&k| is(k, "as"));
-    let with = (2..query.unwrap_or(0)).find(|&k| is(k, "with"));
-    let Some(open) = with
-        .map(|k| k + 1)
-        .filter(|&k| token(k) == Some(&Token::LParen))
+    let kinds = ["or", "replace", "temp", "temporary", "local", "global"];
+    let named = |k: &usize| !word(*k).is_some_and(|w| kinds.contains(&&*w));
+    let Some(view) = (1..6)
+        .find(named)
+        .filter(|k| is(0, "create") && is(*k, "view"))
     else {
         return tokens;
     };
+    let token = |k: usize| found.get(k).map(|&i| &tokens[i].token);
+    let Some(query) = (view..found.len()).find(|&k| is(k, "as")) else {
+        return tokens;
+    };
+    let with = (view..query).find(|&k| is(k, "with") && token(k + 1) == Some(&Token::LParen));
     let bare = |k: &usize| {
         matches!(token(k - 1), Some(Token::LParen | Token::Comma))
             && word(*k).is_some()
             && matches!(token(k + 1), Some(Token::RParen | Token::Comma))
     };
-    let all: Vec<usize> = (open + 1..query.unwrap_or(0)).filter(bare).collect();
+    let all: Vec<usize> = (with.map_or(query, |k| k + 2)..query)
+        .filter(bare)
+        .collect();
+    let all: Vec<usize> = all.into_iter().map(|k| found[k]).collect();
+    let check = check_option(&tokens, &found);
+    let (query, closed) = (found[query], found[query - 1]);
     // From the end, so that what is ahead keeps its place.
-    for at in all.into_iter().rev().map(|k| solid[k]) {
+    if let Some((at, kind)) = check {
+        let span = tokens[at].span;
+        let end = (at..tokens.len()).find(|&i| tokens[i].token == Token::EOF);
+        tokens.drain(at..end.unwrap_or(tokens.len()));
+        let option = [
+            Token::make_word("check_option", None),
+            Token::Eq,
+            Token::SingleQuotedString(kind.into()),
+        ];
+        let (place, before, after) = match with {
+            Some(_) => (closed, vec![Token::Comma], vec![]),
+            None => (
+                query,
+                vec![Token::make_keyword("WITH"), Token::LParen],
+                vec![Token::RParen],
+            ),
+        };
+        let words = before.into_iter().chain(option).chain(after);
+        tokens.splice(place..place, words.map(|t| TokenWithSpan::new(t, span)));
+    }
+    for at in all.into_iter().rev() {
         let span = tokens[at].span;
         let value = [Token::Eq, Token::make_keyword("TRUE")];
         tokens.splice(at + 1..at + 1, value.map(|t| TokenWithSpan::new(t, span)));
     }
     tokens
+}
+
+/// `WITH [CASCADED | LOCAL] CHECK OPTION` at the end of a statement: where it begins, and which it is.
+fn check_option(tokens: &[TokenWithSpan], solid: &[usize]) -> Option<(usize, &'static str)> {
+    let solid = solid.iter().filter(|&&i| tokens[i].token != Token::EOF);
+    let solid: Vec<usize> = solid.copied().collect();
+    let from_end = |n: usize| solid.len().checked_sub(n).map(|k| solid[k]);
+    let is = |n: usize, w: &str| {
+        let word = from_end(n).and_then(|i| word_of(&tokens[i]));
+        word.as_deref() == Some(w)
+    };
+    if !is(1, "option") || !is(2, "check") {
+        return None;
+    }
+    let (n, kind) = match () {
+        () if is(3, "with") => (3, "cascaded"),
+        () if is(3, "cascaded") && is(4, "with") => (4, "cascaded"),
+        () if is(3, "local") && is(4, "with") => (4, "local"),
+        () => return None,
+    };
+    Some((from_end(n)?, kind))
 }
 
 /// `SELECT 1 ON CONFLICT` is `SELECT 1 WHERE TRUE ON CONFLICT`: behind a list of columns the parser would take ON for a name. So it

@@ -4,8 +4,8 @@ use super::relations::{RELATIONS, Rows};
 use super::rows::*;
 use super::{CatalogScan, deparse, types};
 use base::schema::{
-    Column, Composite, Deferral, FkAction, Identity, Index, IndexColumn, PG_CATALOG, Relation,
-    Table, TypeDef,
+    CheckOption, Column, Composite, Deferral, FkAction, Identity, Index, IndexColumn, PG_CATALOG,
+    Relation, Table, TypeDef, ViewDef,
 };
 use base::{ColumnIdx, ColumnType, Oid, Result, Type, Value};
 
@@ -40,10 +40,16 @@ struct Class<'a> {
 }
 
 /// The options of a view as `pg_class` has them; NULL without any.
-fn view_options(security_invoker: bool) -> Value {
-    match security_invoker {
-        true => array(Type::Text, vec![text("security_invoker=true")]),
-        false => Value::Null,
+fn view_options(v: &ViewDef) -> Value {
+    let check = v.check_option.map(|c| match c {
+        CheckOption::Local => "check_option=local",
+        CheckOption::Cascaded => "check_option=cascaded",
+    });
+    let invoker = v.security_invoker.then_some("security_invoker=true");
+    let all: Vec<Value> = invoker.into_iter().chain(check).map(text).collect();
+    match all.is_empty() {
+        true => Value::Null,
+        false => array(Type::Text, all),
     }
 }
 
@@ -164,7 +170,7 @@ pub(super) fn pg_class(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                     class,
                     &[
                         ("relhasrules", Value::Bool(true)),
-                        ("reloptions", view_options(v.security_invoker)),
+                        ("reloptions", view_options(v)),
                         ("relacl", acl(s, v.owner, &v.acl)),
                     ],
                 );
@@ -189,7 +195,8 @@ pub(super) fn pg_class(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
 struct Attribute<'a> {
     relation: Oid,
     name: &'a str,
-    number: usize,
+    /// From 1 on; system columns are below 0.
+    number: i16,
     ty: ColumnType,
     not_null: bool,
 }
@@ -203,7 +210,7 @@ fn attribute(rows: &mut Rows, a: &Attribute<'_>, more: &[(&str, Value)]) {
         ("atttypid", oid(a.ty.ty.oid())),
         ("attstattarget", Value::Int4(-1)),
         ("attlen", Value::Int2(a.ty.ty.typlen())),
-        ("attnum", Value::Int2(a.number as i16)),
+        ("attnum", Value::Int2(a.number)),
         ("attndims", Value::Int4(dims)),
         ("attcacheoff", Value::Int4(-1)),
         ("atttypmod", Value::Int4(a.ty.typmod)),
@@ -225,7 +232,7 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
                 let a = Attribute {
                     relation,
                     name,
-                    number: i + 1,
+                    number: i as i16 + 1,
                     ty: ty.into(),
                     not_null: false,
                 };
@@ -234,6 +241,9 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
         };
     for r in RELATIONS.iter() {
         plain(rows, r.oid, &mut r.columns.iter().copied());
+        if r.kind == b'r' {
+            system_columns(rows, r.oid);
+        }
     }
     for (_, c) in super::user_types::composites(cx.schema()) {
         for (i, part) in c.attributes.iter().enumerate() {
@@ -250,6 +260,9 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
         }
     }
     for r in relations(cx) {
+        if !matches!(r, Relation::View(_)) {
+            system_columns(rows, r.id());
+        }
         match r {
             Relation::Table(t) => {
                 for (i, c) in t.def.columns.iter().enumerate() {
@@ -261,7 +274,7 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
                         let a = Attribute {
                             relation: x.id,
                             name: &crate::ddl::expr_text::key_name(c),
-                            number: i + 1,
+                            number: i as i16 + 1,
                             ty: c.ty(),
                             not_null: false,
                         };
@@ -287,11 +300,38 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
     Ok(())
 }
 
+/// The system columns that each relation with rows of its own has in PostgreSQL, whether or not a statement may read them here.
+fn system_columns(rows: &mut Rows, relation: Oid) {
+    const CID: Oid = 29;
+    let columns = [
+        ("tableoid", Type::Oid),
+        ("cmax", Type::Xid),
+        ("xmax", Type::Xid),
+        ("cmin", Type::Xid),
+        ("xmin", Type::Xid),
+        ("ctid", Type::Tid),
+    ];
+    for (i, (name, ty)) in columns.into_iter().enumerate() {
+        let a = Attribute {
+            relation,
+            name,
+            number: i as i16 - 6,
+            ty: ty.into(),
+            not_null: true,
+        };
+        let mut more = vec![("attstattarget", Value::Int4(0))];
+        if name.starts_with('c') && ty == Type::Xid {
+            more.push(("atttypid", oid(CID)));
+        }
+        attribute(rows, &a, &more);
+    }
+}
+
 fn column(rows: &mut Rows, relation: Oid, at: usize, c: &Column) {
     let a = Attribute {
         relation,
         name: &c.name,
-        number: at + 1,
+        number: at as i16 + 1,
         ty: c.ty(),
         not_null: c.not_null,
     };

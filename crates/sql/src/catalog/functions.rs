@@ -80,7 +80,7 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
         "pg_has_role" => cx.has_role(args)?,
         "row_security_active" | "pg_relation_is_publishable" => Value::Bool(false),
         "pg_relation_is_updatable" => cx.updatable(number(0)),
-        "pg_column_is_updatable" => Value::Bool(cx.updatable(number(0)).as_i64() != Some(0)),
+        "pg_column_is_updatable" => cx.column_updatable(number(0), arg(1).as_i64()),
         "pg_get_serial_sequence" => cx.serial_sequence(&string(arg(0)), &string(arg(1)))?,
         "pg_sequence_last_value" => {
             let sequence = number(0).and_then(|n| cx.schema.relation(n));
@@ -528,10 +528,33 @@ impl Scope<'_> {
         Ok(Value::Bool(any))
     }
 
-    /// PostgreSQL's bits of commands that a relation takes: 4 UPDATE, 8 INSERT, 16 DELETE.
+    /// What may be done to a relation, in PostgreSQL's bits.
     fn updatable(&self, id: Option<Oid>) -> Value {
-        let table = id.is_some_and(|id| self.schema.table(id).is_some());
-        Value::Int4(if table { 28 } else { 0 })
+        const DELETE: i32 = 16;
+        const ALL: i32 = DELETE + 8 + 4;
+        let bits = match id.and_then(|id| self.schema.relation(id)) {
+            Some(Relation::Table(_)) => ALL,
+            Some(Relation::View(v)) => match self.facts.writable_columns(self.schema, v) {
+                None => 0,
+                Some(columns) if columns.contains(&true) => ALL,
+                Some(_) => DELETE,
+            },
+            _ => 0,
+        };
+        Value::Int4(bits)
+    }
+
+    /// Whether a column may be written by UPDATE and its rows be deleted.
+    fn column_updatable(&self, id: Option<Oid>, column: Option<i64>) -> Value {
+        let at = column.and_then(|c| usize::try_from(c - 1).ok());
+        Value::Bool(match (id.and_then(|id| self.schema.relation(id)), at) {
+            (Some(Relation::Table(_)), Some(_)) => true,
+            (Some(Relation::View(v)), Some(at)) => {
+                let columns = self.facts.writable_columns(self.schema, v);
+                columns.is_some_and(|c| c.get(at) == Some(&true))
+            }
+            _ => false,
+        })
     }
 
     fn serial_sequence(&self, table: &str, column: &str) -> Result<Value> {

@@ -8,7 +8,10 @@ use super::{CatalogScan, classes, deparse};
 use crate::ddl::privileges;
 use crate::types::typename::format_type;
 use base::modifier::numeric_modifier;
-use base::schema::{Column, Deferral, FkAction, Identity, Relation, Table, TypeKind, privilege};
+use base::schema::{
+    CheckOption, Column, Deferral, FkAction, Identity, Relation, Table, TypeKind, ViewDef,
+    privilege,
+};
 use base::{ColumnType, Oid, Result, Type, Value};
 
 fn db(cx: &CatalogScan<'_>) -> Value {
@@ -90,7 +93,7 @@ pub(super) fn tables(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for r in visible(cx) {
         match r {
             Relation::Table(t) => push(t.def.namespace, &t.def.name, false, true),
-            Relation::View(v) => push(v.namespace, &v.name, true, false),
+            Relation::View(v) => push(v.namespace, &v.name, true, writable(cx, v)),
             Relation::Sequence(_) => {}
         }
     }
@@ -157,8 +160,15 @@ pub(super) fn columns(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             Relation::View(v) => (v.id, v.namespace, &v.name, &v.columns),
             Relation::Sequence(_) => continue,
         };
-        let updatable = matches!(r, Relation::Table(_));
+        let writable = match r {
+            Relation::View(v) => cx
+                .facts
+                .writable_columns(cx.schema(), v)
+                .unwrap_or_default(),
+            _ => vec![true; columns.len()],
+        };
         for (i, c) in columns.iter().enumerate().filter(|(_, c)| !c.dropped) {
+            let updatable = writable.get(i) == Some(&true);
             column(cx, rows, (id, namespace, name), i, c, updatable);
         }
     }
@@ -309,9 +319,16 @@ fn column(
     rows.push(&row);
 }
 
+/// Whether rows may be written through a view.
+fn writable(cx: &CatalogScan<'_>, v: &ViewDef) -> bool {
+    let columns = cx.facts.writable_columns(cx.schema(), v);
+    columns.is_some_and(|c| c.contains(&true))
+}
+
 pub(super) fn views(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for r in visible(cx) {
         let Relation::View(v) = r else { continue };
+        let writable = writable(cx, v);
         rows.push(&[
             ("table_catalog", db(cx)),
             ("table_schema", ns(cx, v.namespace)),
@@ -325,9 +342,16 @@ pub(super) fn views(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                     v,
                 )),
             ),
-            ("check_option", text("NONE")),
-            ("is_updatable", text("NO")),
-            ("is_insertable_into", text("NO")),
+            (
+                "check_option",
+                text(match v.check_option {
+                    None => "NONE",
+                    Some(CheckOption::Local) => "LOCAL",
+                    Some(CheckOption::Cascaded) => "CASCADED",
+                }),
+            ),
+            ("is_updatable", yes_no(writable)),
+            ("is_insertable_into", yes_no(writable)),
             ("is_trigger_updatable", text("NO")),
             ("is_trigger_deletable", text("NO")),
             ("is_trigger_insertable_into", text("NO")),

@@ -178,6 +178,10 @@ pub trait SessionFacts {
     fn unqualified_names(&self, _schema: &Schema, _view: &ViewDef) -> Vec<(Location, Oid)> {
         vec![]
     }
+    /// Which columns of a view may be written through it; none for a view that is not updatable.
+    fn writable_columns(&self, _schema: &Schema, _view: &ViewDef) -> Option<Vec<bool>> {
+        None
+    }
     /// Bytes of a table with its indexes, of an index, or (number 0) of the database.
     fn relation_bytes(&self, _relation: Oid) -> Option<u64> {
         None

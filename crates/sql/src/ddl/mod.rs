@@ -55,7 +55,7 @@ pub use like::like_mark;
 pub use role::scram_verifier;
 
 use crate::catalog;
-use base::schema::{Change, Column, Object, Schema, TableDef};
+use base::schema::{Change, Column, Object, Schema, TableDef, ViewDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use sqlparser::ast::{Expr, FunctionDesc, Query, Statement};
 use txn::{OnCommit, Stop, Txn};
@@ -93,6 +93,9 @@ pub struct QueryShape {
 pub trait Analyzer {
     /// Binds a query (of a view, or of CREATE TABLE AS).
     fn query(&self, schema: &Schema, search_path: &[String], query: &Query) -> Result<QueryShape>;
+
+    /// Which columns of a view may be written through it. 55000, with the reason as detail, for a view that is not updatable.
+    fn writable_columns(&self, schema: &Schema, view: &ViewDef) -> Result<Vec<bool>>;
 
     /// Binds a CHECK condition over the table's columns; must be boolean, without subqueries and aggregates.
     fn check(

@@ -14,6 +14,10 @@ use std::fmt::Write;
 pub(crate) struct Believes;
 
 impl Analyzer for Believes {
+    fn writable_columns(&self, _: &Schema, _: &ViewDef) -> Result<Vec<bool>> {
+        Ok(vec![])
+    }
+
     fn query(&self, _: &Schema, _: &[String], _: &Query) -> Result<QueryShape> {
         Ok(QueryShape {
             stars: vec![],

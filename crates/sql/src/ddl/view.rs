@@ -5,13 +5,15 @@
 //! What the query names is read with the rights of the view's owner, or with `security_invoker` of the role that reads: see
 //! [`super::privileges::reader_in`].
 //!
-//! Left out on purpose: materialized views, WITH CHECK OPTION and `security_barrier` (0A000).
+//! WITH CHECK OPTION is the option `check_option`; what it does to rows stands in [`crate::bind`]'s `through`.
+//!
+//! Left out on purpose: materialized views, `security_barrier`, defaults of a view's columns (0A000).
 
 use super::create_table::plain_column;
 use super::work::Work;
 use crate::catalog::Resolved;
 use crate::types::typename::format_type;
-use base::schema::{Column, DefaultFor, Object, Relation, ViewDef};
+use base::schema::{CheckOption, Column, DefaultFor, Object, Relation, ViewDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{CreateTableOptions, CreateView, ObjectName, SqlOption};
 use sqlparser::tokenizer::Location;
@@ -22,8 +24,8 @@ impl Work<'_> {
         if c.materialized {
             return Err(Error::unsupported("a materialized view"));
         }
-        let security_invoker = match &c.options {
-            CreateTableOptions::None => false,
+        let options = match &c.options {
+            CreateTableOptions::None => Options::default(),
             CreateTableOptions::With(options) => read_options(options)?,
             _ => return Err(Error::unsupported("an option of a view")),
         };
@@ -79,7 +81,8 @@ impl Work<'_> {
             search_path: self.ctx.search_path.to_vec(),
             depends_on: shape.depends_on,
             acl: self.born_with(DefaultFor::Tables, self.ctx.role, namespace),
-            security_invoker,
+            security_invoker: options.security_invoker,
+            check_option: options.check_option,
         };
         match old.and_then(|id| crate::catalog::by_oid(&self.schema, id)) {
             None => def.id = self.oid(),
@@ -103,8 +106,30 @@ impl Work<'_> {
             }
             Some(other) => return Err(self.wrong_kind(&other, "view")),
         }
+        self.check_writable(&def)?;
         self.put(Object::View(def));
         Ok(tag)
+    }
+
+    /// 0A000 for WITH CHECK OPTION of a view through which no rows are written.
+    fn check_writable(&self, def: &ViewDef) -> Result<()> {
+        if def.check_option.is_none() {
+            return Ok(());
+        }
+        let writable = self.ctx.analyzer.writable_columns(&self.schema, def);
+        let why = match writable {
+            Ok(columns) if columns.contains(&true) => return Ok(()),
+            Ok(_) => "Views that have no updatable columns are not automatically updatable.".into(),
+            Err(e) if e.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => {
+                e.fields().detail.clone()
+            }
+            Err(e) => return Err(e),
+        };
+        Err(Error::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "WITH CHECK OPTION is supported only on automatically updatable views",
+        )
+        .hint(why))
     }
 
     /// ALTER VIEW … SET (…) and RESET (…).
@@ -123,59 +148,92 @@ impl Work<'_> {
         };
         self.must_own("view", &v.name, v.owner)?;
         let mut def = (**v).clone();
+        let mut new = Options {
+            security_invoker: def.security_invoker,
+            check_option: def.check_option,
+        };
         for (name, value) in options {
-            let on = view_option(name, value.as_deref().unwrap_or("false"))?;
-            if name == SECURITY_INVOKER {
-                def.security_invoker = on;
-            }
+            new.set(name, value.as_deref())?;
         }
+        (def.security_invoker, def.check_option) = (new.security_invoker, new.check_option);
+        self.check_writable(&def)?;
         self.put(Object::View(def));
         Ok(())
     }
 }
 
-const SECURITY_INVOKER: &str = "security_invoker";
+/// The options of a view.
+#[derive(Default)]
+struct Options {
+    security_invoker: bool,
+    check_option: Option<CheckOption>,
+}
 
-/// The options of a view: whether what it reads is read with the reader's rights.
-fn read_options(options: &[SqlOption]) -> Result<bool> {
-    let mut invoker = false;
+impl Options {
+    /// Sets an option; none: to what it is when it is not given. Barriers keep functions of users away from hidden rows; there are none
+    /// here, but they are not promised.
+    fn set(&mut self, name: &str, value: Option<&str>) -> Result<()> {
+        let text = value.map(|v| v.trim_matches('\'').to_lowercase());
+        let text = text.as_deref();
+        match name {
+            "security_invoker" => self.security_invoker = flag(name, text)?,
+            "security_barrier" if !flag(name, text)? => {}
+            "security_barrier" => {
+                return Err(Error::unsupported(format!("option {name} of a view")));
+            }
+            "check_option" => {
+                self.check_option = match text {
+                    None => None,
+                    Some("local") => Some(CheckOption::Local),
+                    Some("cascaded") => Some(CheckOption::Cascaded),
+                    Some(other) => {
+                        let what = format!("invalid value for enum option \"{name}\": {other}");
+                        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
+                            .detail("Valid values are \"local\" and \"cascaded\"."));
+                    }
+                }
+            }
+            _ => {
+                return Err(Error::new(
+                    SqlState::INVALID_PARAMETER_VALUE,
+                    format!("unrecognized parameter \"{name}\""),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value of an option that is on or off.
+fn flag(name: &str, text: Option<&str>) -> Result<bool> {
+    match text.unwrap_or("false") {
+        "true" | "on" | "yes" | "1" => Ok(true),
+        "false" | "off" | "no" | "0" => Ok(false),
+        text => Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("invalid value for boolean option \"{name}\": {text}"),
+        )),
+    }
+}
+
+/// The options that CREATE VIEW gives.
+fn read_options(options: &[SqlOption]) -> Result<Options> {
+    let mut read = Options::default();
+    let mut given: Vec<String> = vec![];
     for o in options {
         let (name, value) = match o {
             SqlOption::KeyValue { key, value } => (key.value.to_lowercase(), value.to_string()),
             SqlOption::Ident(i) => (i.value.to_lowercase(), "true".into()),
             other => return Err(Error::unsupported(format!("option {other} of a view"))),
         };
-        let on = view_option(&name, &value)?;
-        invoker |= on && name == SECURITY_INVOKER;
-    }
-    Ok(invoker)
-}
-
-/// The value of an option. Barriers keep functions of users away from hidden rows; there are none here, but they are not promised.
-fn view_option(name: &str, value: &str) -> Result<bool> {
-    let text = value.trim_matches('\'').to_lowercase();
-    let on = match text.as_str() {
-        "true" | "on" | "yes" | "1" => true,
-        "false" | "off" | "no" | "0" => false,
-        _ if name == "check_option" => true,
-        _ => {
-            return Err(Error::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                format!("invalid value for boolean option \"{name}\": {text}"),
-            ));
+        if given.contains(&name) {
+            let what = format!("parameter \"{name}\" specified more than once");
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what));
         }
-    };
-    match name {
-        SECURITY_INVOKER => Ok(on),
-        "security_barrier" | "check_option" if !on => Ok(false),
-        "security_barrier" | "check_option" => {
-            Err(Error::unsupported(format!("option {name} of a view")))
-        }
-        _ => Err(Error::new(
-            SqlState::INVALID_PARAMETER_VALUE,
-            format!("unrecognized parameter \"{name}\""),
-        )),
+        read.set(&name, Some(&value))?;
+        given.push(name);
     }
+    Ok(read)
 }
 
 /// The text with the columns that each `*` stands for today, so that the view keeps them when a table gets more.

@@ -98,7 +98,8 @@ impl Each {
 }
 
 fn is_plain(i: &Insert) -> bool {
-    matches!(&i.input, Node::Once(c) if c.is_empty()) && i.conflict.is_none() && !i.buffer
+    let values = matches!(&i.input, Node::Once(c) if c.is_empty()) && !i.buffer;
+    values && i.conflict.is_none() && i.checks.is_none()
 }
 
 /// The parameter that an expression is, when it only gives it the column's type.

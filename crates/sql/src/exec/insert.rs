@@ -4,7 +4,7 @@
 //! arbiter indexes are remembered.
 
 use super::Rt;
-use super::dml::{open, push_returning, set_row};
+use super::dml::{check, open, push_returning, set_row};
 use super::scan::holds;
 use super::simple::eval_all;
 use super::state::RowStore;
@@ -154,6 +154,9 @@ fn put(
             }
         }
     };
+    if let Some(c) = &node.checks {
+        check(c, &node.handle, &final_row, rt)?;
+    }
     Ok(Some(final_row))
 }
 

@@ -109,6 +109,8 @@ pub(super) fn register(r: &mut Registry) {
         "pg_has_role" [NAME, OID, TEXT] BOOL;
         "pg_reload_conf" [] BOOL; "pg_my_temp_schema" [] OID;
         "acldefault" [CHAR, OID] ACLITEMARRAY;
+        "pg_relation_is_updatable" [REGCLASS, BOOL] INT4;
+        "pg_column_is_updatable" [REGCLASS, INT2, BOOL] BOOL;
         "pg_describe_object" [OID, OID, INT4] TEXT;
     }
     privileges(r);

@@ -26,6 +26,7 @@ pub struct Insert<I> {
     pub conflict: Option<OnConflict>,
     /// A slot for what `xmax` is of the row: not 0 where ON CONFLICT updated one.
     pub updated: Option<Slot>,
+    pub checks: Option<RowChecks>,
     pub returning: Option<Returning>,
 }
 
@@ -39,6 +40,7 @@ impl<I> Insert<I> {
             buffer: self.buffer,
             conflict: self.conflict,
             updated: self.updated,
+            checks: self.checks,
             returning: self.returning,
         })
     }
@@ -59,6 +61,20 @@ pub struct ConflictUpdate {
     pub condition: Vec<Expr>,
     /// The statement adds to split columns of the row and does nothing else. The full expressions stand in `columns` all the same.
     pub deltas: Vec<SplitDelta>,
+}
+
+/// WITH CHECK OPTION: what a new row must satisfy, asked after it is written.
+pub struct RowChecks {
+    /// Slots that hold the new row, by column.
+    pub row: Vec<Slot>,
+    /// The innermost view first.
+    pub views: Vec<ViewCheck>,
+}
+
+/// What one view asks of new rows.
+pub struct ViewCheck {
+    pub view: String,
+    pub conditions: Vec<Expr>,
 }
 
 /// RETURNING: expressions over the slots of the target's row.
@@ -84,6 +100,7 @@ pub struct Update<I> {
     pub joined: bool,
     /// Only columns are set of which no constraint speaks: the others are not read.
     pub in_place: bool,
+    pub checks: Option<RowChecks>,
     pub returning: Option<Returning>,
 }
 
@@ -100,6 +117,7 @@ impl<I> Update<I> {
             split: self.split,
             joined: self.joined,
             in_place: self.in_place,
+            checks: self.checks,
             returning: self.returning,
         })
     }

@@ -7,7 +7,8 @@ use crate::expr::{CmpOp, Expr, Slot};
 use crate::functions::{AggregateId, Resolved};
 pub use crate::logical::window::WindowCall;
 pub use crate::logical::write::{
-    ColumnSource, ConflictUpdate, MergeAction, OnConflict, Returning, SplitDelta, SplitUpdate,
+    ColumnSource, ConflictUpdate, MergeAction, OnConflict, Returning, RowChecks, SplitDelta,
+    SplitUpdate,
 };
 use crate::logical::{self, Need, OutColumn, StatementKind};
 pub use crate::logical::{

@@ -653,6 +653,10 @@ impl<E: Engine> SessionFacts for State<E> {
         crate::rules::unqualified_names(schema, view)
     }
 
+    fn writable_columns(&self, schema: &Schema, view: &ViewDef) -> Option<Vec<bool>> {
+        crate::rules::writable_columns(schema, view)
+    }
+
     fn settings(&self) -> Vec<SettingRow> {
         let s = self.settings.borrow();
         s.all()

@@ -71,6 +71,29 @@ pub fn padded_items(v: &Value, typmod: i32) -> Value {
     v
 }
 
+/// A row that is refused, for the detail of the error. Long values are cut.
+pub fn failing_row<'v>(row: impl Iterator<Item = &'v Value>, settings: &OutputSettings) -> String {
+    let mut out = String::from("Failing row contains (");
+    for (i, v) in row.enumerate() {
+        if i > 0 {
+            out.push_str(", ");
+        }
+        if v.is_null() {
+            out.push_str("null");
+            continue;
+        }
+        let mut s = String::new();
+        let ty = v.natural_type().unwrap_or(Type::Text);
+        output(v, ty, settings, &mut s);
+        if s.chars().count() > 64 {
+            s = s.chars().take(64).collect::<String>() + "...";
+        }
+        out.push_str(&s);
+    }
+    out.push_str(").");
+    out
+}
+
 /// As [`output`], with `char(n)` and items of `char(n)[]` padded to their length.
 pub fn output_column(v: &Value, ty: ColumnType, settings: &OutputSettings, out: &mut String) {
     if let (Type::BpcharArray, 5..) = (ty.ty, ty.typmod) {
