@@ -35,6 +35,73 @@ async fn affected(c: &Client, sql: &str) -> u64 {
     }
 }
 
+/// Writing through a view with a split column behind it, and locks on tables, which are the primary's.
+#[tokio::test(flavor = "multi_thread")]
+async fn views_are_written_and_tables_locked_at_the_primary() {
+    if skip() {
+        return;
+    }
+    let (_p, _r, c, w) = pair().await;
+    rows(
+        &w,
+        "CREATE TABLE s (id int PRIMARY KEY, n bigint NOT NULL) WITH (split = 'n');
+         CREATE VIEW low AS SELECT id AS key, n FROM s WHERE id < 10;
+         CREATE VIEW kept AS SELECT * FROM low WHERE n < 100 WITH CHECK OPTION",
+    )
+    .await;
+    assert_eq!(
+        affected(&w, "INSERT INTO kept VALUES (1, 5), (2, 6)").await,
+        2
+    );
+    assert_eq!(affected(&w, "INSERT INTO low VALUES (3, 500)").await, 1);
+    // By deltas where nothing is to be asked of the new row, exactly where something is.
+    assert_eq!(
+        affected(&w, "UPDATE low SET n = n + 1 WHERE n >= 1").await,
+        3
+    );
+    assert_eq!(
+        affected(&w, "UPDATE kept SET n = n + 1 WHERE key = 1").await,
+        1
+    );
+    for sql in [
+        "INSERT INTO kept VALUES (11, 1)",
+        "INSERT INTO kept VALUES (4, 100)",
+        "UPDATE kept SET n = n + 99 WHERE key = 1",
+        "UPDATE kept SET key = 12 WHERE key = 1",
+    ] {
+        for s in [&c, &w] {
+            assert_eq!(refused(s, sql).await.0, "44000", "{sql}");
+        }
+    }
+    let upsert = "INSERT INTO kept VALUES (2, 1) ON CONFLICT (key) DO UPDATE SET n = kept.n + excluded.n RETURNING n";
+    assert_eq!(one(&w, upsert).await, "8");
+    for s in [&c, &w] {
+        let all = "SELECT string_agg(id || ' ' || n, ',' ORDER BY id) FROM s";
+        assert_eq!(one(s, all).await, "1 7,2 8,3 501");
+    }
+    let is_updatable = "SELECT string_agg(is_updatable, ',') FROM information_schema.views WHERE table_schema = 'public'";
+    assert_eq!(one(&w, is_updatable).await, "YES,YES");
+    // A lock that a session at the replica takes keeps off those at the primary, until its transaction ends.
+    rows(&w, "BEGIN; LOCK TABLE t IN EXCLUSIVE MODE").await;
+    rows(&c, "SET lock_timeout = '10ms'").await;
+    assert_eq!(one(&c, "SELECT count(*) FROM t").await, "0");
+    assert_eq!(refused(&c, "INSERT INTO t VALUES (1, 1)").await.0, "55P03");
+    let nowait = "BEGIN; LOCK TABLE t IN ROW SHARE MODE NOWAIT";
+    assert_eq!(refused(&c, nowait).await.0, "55P03");
+    rows(&c, "ROLLBACK").await;
+    assert_eq!(affected(&w, "INSERT INTO t VALUES (1, 1)").await, 1);
+    rows(&w, "COMMIT").await;
+    rows(&c, "SET lock_timeout = 0").await;
+    assert_eq!(affected(&c, "INSERT INTO t VALUES (2, 1)").await, 1);
+    // So does one of a session at the primary, those that work there for others.
+    rows(&c, "BEGIN; LOCK TABLE t IN SHARE MODE").await;
+    rows(&w, "SET lock_timeout = '10ms'").await;
+    assert_eq!(refused(&w, "DELETE FROM t").await.0, "55P03");
+    rows(&c, "COMMIT").await;
+    rows(&w, "SET lock_timeout = 0").await;
+    assert_eq!(affected(&w, "DELETE FROM t").await, 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_on_their_own_run_at_the_primary_and_are_seen_at_once() {
     if skip() {

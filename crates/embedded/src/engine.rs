@@ -373,6 +373,10 @@ impl Engine for NodeEngine {
         self.node.manager().advisory_locks()
     }
 
+    fn table_locks(&self) -> Vec<txn::TableLock> {
+        self.node.manager().table_locks()
+    }
+
     fn newer_term_hinted(&self) {
         if let Some(s) = self.surroundings.as_ref() {
             s.newer_term_hinted();

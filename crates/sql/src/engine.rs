@@ -193,6 +193,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Every advisory lock that is held or waited for.
     fn advisory_locks(&self) -> Vec<txn::AdvisoryHeld>;
 
+    /// Locks on tables, held or waited for.
+    fn table_locks(&self) -> Vec<txn::TableLock>;
+
     /// The members of the cluster become others. What happened, in words.
     fn change_membership(&self, _change: MembershipChange, _go_on: GoOn<'_>) -> Result<String> {
         Err(Error::new(

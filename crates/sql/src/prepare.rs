@@ -132,6 +132,7 @@ fn explain(
     let ty = if o.json { Type::Json } else { Type::Text };
     Ok(Arc::new(Prepared {
         touches: Default::default(),
+        uses: Default::default(),
         params: p.params.clone(),
         columns: vec![OutColumn {
             name: "QUERY PLAN".into(),

@@ -15,6 +15,7 @@ use crate::locks::{LockMode, WaitPolicy};
 use crate::range::column_set;
 use crate::stats::Cause;
 use crate::stop::{Result, Stop};
+use crate::table_modes::TableModes;
 use crate::txn::{InsertOutcome, Isolation, Txn};
 use crate::writes::{Moved, Pending};
 
@@ -222,14 +223,16 @@ impl Txn {
             if handle.storage.shape() == CHANGING && self.options.locking {
                 self.lock(
                     handle.table_lock(),
-                    LockMode::KeyShare,
+                    LockMode::Table(TableModes::ROW_EXCLUSIVE),
                     WaitPolicy::Wait,
                     Wanted::Table(&handle),
                 )?;
             }
             return Err(self.schema_moved(Some(&handle)).into());
         }
-        self.own_writes(&handle)?;
+        if self.own_writes(&handle)?.is_none() {
+            self.use_table(&handle, TableModes::ROW_EXCLUSIVE)?;
+        }
         if self.writes.bytes() > MAX_WRITE_BYTES {
             let what =
                 format!("transaction is too big: the limit is {MAX_WRITE_BYTES} bytes of changes");

@@ -37,7 +37,7 @@ pub trait RuleCompiler: Send + Sync {
 }
 
 /// Space of the locks on tables (as opposed to rows).
-const TABLE_SPACE: u32 = 0;
+pub(crate) const TABLE_SPACE: u32 = 0;
 
 /// A split column with a place for further records.
 pub(crate) struct Spread {
@@ -267,7 +267,7 @@ impl TableHandle {
         }
     }
 
-    /// The lock that a schema change of the table holds.
+    /// The lock on the table: a change of its schema holds it, and LOCK TABLE.
     pub(crate) fn table_lock(&self) -> LockName {
         LockName {
             space: TABLE_SPACE,

@@ -23,6 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use crate::table_modes::TableModes;
+
 /// PostgreSQL's four row-lock modes, and Delta: the transaction adds to split columns of the row and does nothing else to it.
 ///
 /// | may not be held beside | KeyShare | Share | Delta | NoKeyUpdate | Update |
@@ -32,19 +34,26 @@ use std::task::{Context, Poll, Waker};
 /// | Delta | | x | | x | x |
 /// | NoKeyUpdate | | x | x | x | x |
 /// | Update | x | x | x | x | x |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockMode {
     KeyShare,
     Share,
     Delta,
     NoKeyUpdate,
     Update,
+    /// Of a table. A change of its schema (`Update`) and it keep each other off.
+    Table(TableModes),
 }
 
 impl LockMode {
     /// Whether two holders may not have these modes at once.
     pub fn conflicts(self, other: LockMode) -> bool {
-        use LockMode::{Delta, KeyShare, Share};
+        use LockMode::{Delta, KeyShare, Share, Table};
+        match (self, other) {
+            (Table(a), Table(b)) => return a.conflicts(b),
+            (Table(_), o) | (o, Table(_)) => return o == LockMode::Update,
+            _ => {}
+        }
         !matches!(
             (self, other),
             (KeyShare, KeyShare | Share | Delta | LockMode::NoKeyUpdate)
@@ -56,11 +65,24 @@ impl LockMode {
 
     /// The weakest mode that keeps away whatever one of the two keeps away.
     pub fn join(self, other: LockMode) -> LockMode {
-        use LockMode::{Delta, NoKeyUpdate, Share};
+        use LockMode::{Delta, NoKeyUpdate, Share, Table, Update};
         match (self, other) {
+            (Table(a), Table(b)) => Table(a.with(b)),
+            (Table(_), Update) | (Update, Table(_)) => Update,
             (Share, Delta) | (Delta, Share) => NoKeyUpdate,
-            (a, b) if a as u8 >= b as u8 => a,
+            (a, b) if a.strength() >= b.strength() => a,
             (_, b) => b,
+        }
+    }
+
+    fn strength(self) -> u8 {
+        match self {
+            LockMode::KeyShare => 0,
+            LockMode::Share => 1,
+            LockMode::Delta => 2,
+            LockMode::NoKeyUpdate => 3,
+            LockMode::Update => 4,
+            LockMode::Table(_) => 5,
         }
     }
 }
@@ -122,6 +144,34 @@ pub enum Attempt {
 struct Queue {
     holders: Vec<(TxnId, LockMode)>,
     waiters: VecDeque<(TxnId, LockMode, Arc<WaitState>)>,
+}
+
+impl Queue {
+    /// Gives the lock to each waiter that nothing before it keeps off: neither a holder nor a waiter that stays.
+    fn admit(&mut self, granted: &mut Vec<(TxnId, Arc<WaitState>)>) {
+        // What the waiters want that stay, joined.
+        let mut before: Option<LockMode> = None;
+        let mut at = 0;
+        while let Some(&(who, mode, _)) = self.waiters.get(at) {
+            let mut others = self.holders.iter().filter(|h| h.0 != who);
+            let waits =
+                before.is_some_and(|b| b.conflicts(mode)) || others.any(|h| h.1.conflicts(mode));
+            if waits {
+                before = Some(before.map_or(mode, |b| b.join(mode)));
+                at += 1;
+                if before == Some(LockMode::Update) {
+                    break;
+                }
+                continue;
+            }
+            let (who, mode, state) = self.waiters.remove(at).expect("looked at above");
+            match self.holders.iter_mut().find(|h| h.0 == who) {
+                Some(h) => h.1 = h.1.join(mode),
+                None => self.holders.push((who, mode)),
+            }
+            granted.push((who, state));
+        }
+    }
 }
 
 #[derive(Default)]
@@ -275,6 +325,19 @@ impl LockTable {
         (Attempt::Wait(LockWait(state)), new)
     }
 
+    /// The transaction has the lock already, by what it has noted elsewhere: it is written down here from now on.
+    pub(crate) fn hold(&self, who: TxnId, name: LockName, mode: LockMode) {
+        let mut shard = self.shard(name).lock();
+        let q = shard.entry(name).or_insert_with(|| {
+            self.bucket(name).fetch_add(1, Ordering::SeqCst);
+            Queue::default()
+        });
+        match q.holders.iter_mut().find(|h| h.0 == who) {
+            Some(h) => h.1 = h.1.join(mode),
+            None => q.holders.push((who, mode)),
+        }
+    }
+
     /// Another transaction that holds a lock of this name in a mode that conflicts with `mode`, if there is one.
     pub fn holder(&self, me: TxnId, name: LockName, mode: LockMode) -> Option<TxnId> {
         if self.bucket(name).load(Ordering::SeqCst) == 0 {
@@ -380,20 +443,7 @@ impl LockTable {
             }
         }
         q.waiters.retain(|w| w.0 != me);
-        while let Some((who, mode, _)) = q.waiters.front() {
-            if q.holders
-                .iter()
-                .any(|h| h.0 != *who && h.1.conflicts(*mode))
-            {
-                break;
-            }
-            let (who, mode, state) = q.waiters.pop_front().expect("looked at above");
-            match q.holders.iter_mut().find(|h| h.0 == who) {
-                Some(h) => h.1 = h.1.join(mode),
-                None => q.holders.push((who, mode)),
-            }
-            granted.push((who, state));
-        }
+        q.admit(&mut granted);
         if q.holders.is_empty() && q.waiters.is_empty() {
             shard.remove(&name);
             self.bucket(name).fetch_sub(1, Ordering::SeqCst);
@@ -495,7 +545,7 @@ struct Standing {
     waiters: Vec<(TxnId, LockMode)>,
     places: HashMap<TxnId, usize, foldhash::fast::FixedState>,
     /// By mode: who conflicts with it among the holders, and among as many waiters, has been named.
-    named: [Option<usize>; 5],
+    named: HashMap<LockMode, usize, foldhash::fast::FixedState>,
 }
 
 impl Standing {
@@ -506,7 +556,7 @@ impl Standing {
             return vec![];
         };
         let mode = self.waiters[at].1;
-        let named = self.named[mode as usize];
+        let named = self.named.get(&mode).copied();
         let holders = match named {
             None => &self.holders[..],
             Some(_) => &[],
@@ -516,7 +566,7 @@ impl Standing {
         let all = all.filter(|b| b.0 != who && b.1.conflicts(mode));
         let all = all.map(|b| b.0).collect();
         if !first {
-            self.named[mode as usize] = Some(named.unwrap_or(0).max(at));
+            self.named.insert(mode, named.unwrap_or(0).max(at));
         }
         all
     }
@@ -586,6 +636,24 @@ mod tests {
     }
 
     #[test]
+    fn one_that_gives_up_lets_those_pass_that_it_alone_kept_off() {
+        let is_given = |w: &LockWait| w.0.0.lock().0;
+        let wait = |t: &LockTable, who, mode| match t.acquire(who, A, mode, true).0 {
+            Attempt::Wait(w) => w,
+            _ => panic!("should wait"),
+        };
+        let t = LockTable::default();
+        t.acquire(1, A, LockMode::Table(TableModes::ROW_EXCLUSIVE), true);
+        let share = wait(&t, 2, LockMode::Table(TableModes::SHARE));
+        let all = wait(&t, 3, LockMode::Table(TableModes::ACCESS_EXCLUSIVE));
+        let row = wait(&t, 4, LockMode::Table(TableModes::ROW_SHARE));
+        t.stop_waiting(3, A);
+        assert!(is_given(&row) && !is_given(&share) && !is_given(&all));
+        t.release(1, A);
+        assert!(is_given(&share));
+    }
+
+    #[test]
     fn the_wait_that_closes_a_cycle_fails() {
         let t = LockTable::default();
         t.acquire(1, A, LockMode::Update, true);
@@ -608,17 +676,22 @@ mod tests {
     #[test]
     fn a_long_queue_is_gone_through_once() {
         const N: TxnId = 400;
-        let t = LockTable::default();
-        for who in 0..=N {
-            t.acquire(who, A, LockMode::Update, true);
+        for mode in [
+            LockMode::Update,
+            LockMode::Table(TableModes::ACCESS_EXCLUSIVE),
+        ] {
+            let t = LockTable::default();
+            for who in 0..=N {
+                t.acquire(who, A, mode, true);
+            }
+            let mut queue = t.standing(A);
+            let mut named = queue.blockers(N, true).len();
+            assert_eq!(named, N as usize);
+            for who in (0..N).rev() {
+                named += queue.blockers(who, false).len();
+            }
+            assert!(named <= 2 * N as usize, "{named}");
         }
-        let mut queue = t.standing(A);
-        let mut named = queue.blockers(N, true).len();
-        assert_eq!(named, N as usize);
-        for who in (0..N).rev() {
-            named += queue.blockers(who, false).len();
-        }
-        assert!(named <= 2 * N as usize, "{named}");
     }
 
     /// The search as it would be without what it leaves out.

@@ -19,6 +19,7 @@ use crate::locks::LockTable;
 use crate::notifications::Notifications;
 use crate::split::escrow::Escrow;
 use crate::stats::{Padded, Stats};
+use crate::uses::Board;
 
 /// Why new writes are not taken: several of these, or none.
 const DISK_FULL: u8 = 1;
@@ -32,6 +33,8 @@ const SITE_ROW_IDS: u64 = 1 << 63;
 pub struct TxnManager {
     pub store: Arc<Store>,
     pub locks: LockTable,
+    /// Which tables the transactions of sessions use.
+    pub(crate) board: Arc<Board>,
     pub(crate) readers: Readers,
     pub(crate) holds: Holds,
     pub notifications: Notifications,
@@ -61,6 +64,7 @@ impl TxnManager {
         Arc::new(TxnManager {
             store,
             locks: LockTable::default(),
+            board: Arc::default(),
             readers: Readers::default(),
             holds: Holds::default(),
             notifications: Notifications::default(),

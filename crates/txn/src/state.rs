@@ -29,6 +29,7 @@ use crate::probe::{Deferred, FkProbe};
 use crate::range::{RangeRead, Spared};
 use crate::split::escrow::{Hold as Reserved, ValueName};
 use crate::temp::Temp;
+use crate::uses::OwnUses;
 
 /// Waits of a transaction for others' changes at most.
 pub(crate) const COURTESY: u8 = 16;
@@ -134,6 +135,8 @@ pub(crate) struct OwnLocks {
     pub(crate) queued: Option<LockName>,
     /// The last run of the statement ended in a wait.
     pub(crate) waited: bool,
+    /// The tables that it uses.
+    pub(crate) uses: OwnUses,
 }
 
 /// The statement that runs, or the last one.

@@ -611,6 +611,7 @@ impl Drop for Txn {
         for name in self.locks.held.drain(..) {
             self.shared.locks.release(self.id, name);
         }
+        self.end_uses();
         self.abandon_schema();
         let parted = self.part_temp();
         self.return_temp(parted, false);

@@ -68,18 +68,6 @@ impl Txn {
         Ok(true)
     }
 
-    /// Holds off changes of the table's schema until this transaction ends. `wait` is not SKIP LOCKED. 40001 where one has taken effect
-    /// since the snapshot, if what has been read counts at commit; others go on with the schema of their snapshot.
-    pub fn lock_table(&mut self, table: &TableHandle, wait: WaitPolicy) -> Result<()> {
-        let wanted = Wanted::Table(table);
-        self.lock(table.table_lock(), LockMode::KeyShare, wait, wanted)?;
-        let moved = table.shape != table.storage.shape() && !self.owns_shape(table);
-        if moved && !self.options.read_only {
-            return Err(self.schema_moved(Some(table)).into());
-        }
-        Ok(())
-    }
-
     /// The wait of a statement that ended with [`Stop::Blocked`]. Before the statement is given up instead, call [`Txn::stop_waiting`].
     pub fn take_wait(&mut self) -> Option<LockWait> {
         let wait = self.locks.wait.take()?;

@@ -149,9 +149,19 @@ pub struct CursorRow {
 #[derive(Clone, Copy, Debug)]
 pub struct LockRow {
     pub pid: i32,
-    pub key: txn::AdvisoryKey,
-    pub shared: bool,
+    pub on: LockedThing,
+    /// PostgreSQL's name.
+    pub mode: &'static str,
     pub granted: bool,
+    /// It is noted at its session only.
+    pub fast: bool,
+}
+
+/// What a lock is on.
+#[derive(Clone, Copy, Debug)]
+pub enum LockedThing {
+    Advisory(txn::AdvisoryKey),
+    Table(Oid),
 }
 
 /// Counters of `pg_stat_database`, since the start.

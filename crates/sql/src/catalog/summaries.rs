@@ -3,7 +3,7 @@
 use super::classes::{index_definition, relations, tables};
 use super::relations::{RELATIONS, Rows};
 use super::rows::*;
-use super::{CatalogScan, DATABASE_OID, deparse};
+use super::{CatalogScan, DATABASE_OID, LockedThing, deparse};
 use crate::ddl::privileges;
 use base::schema::{Relation, Table, privilege};
 use base::{Oid, Result, Type, Value};
@@ -368,32 +368,35 @@ pub(super) fn pg_cursors(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-/// Advisory locks; those of rows and tables are not shown.
+/// Advisory locks, and locks on tables; those of rows are not shown.
 pub(super) fn pg_locks(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for l in cx.facts.locks() {
-        let (class, object, sub) = match l.key {
-            txn::AdvisoryKey::One(n) => ((n as u64 >> 32) as Oid, n as Oid, 1),
-            txn::AdvisoryKey::Two(a, b) => (a as Oid, b as Oid, 2),
-        };
-        rows.push(&[
-            ("locktype", text("advisory")),
+        let mut row = vec![
             ("database", oid(DATABASE_OID)),
-            ("classid", oid(class)),
-            ("objid", oid(object)),
-            ("objsubid", Value::Int2(sub)),
             ("virtualtransaction", text(format!("{}/0", l.pid))),
             ("pid", Value::Int4(l.pid)),
-            (
-                "mode",
-                text(if l.shared {
-                    "ShareLock"
-                } else {
-                    "ExclusiveLock"
-                }),
-            ),
+            ("mode", text(l.mode)),
             ("granted", Value::Bool(l.granted)),
-            ("fastpath", Value::Bool(false)),
-        ]);
+            ("fastpath", Value::Bool(l.fast)),
+        ];
+        match l.on {
+            LockedThing::Table(table) => {
+                row.extend([("locktype", text("relation")), ("relation", oid(table))]);
+            }
+            LockedThing::Advisory(key) => {
+                let (class, object, sub) = match key {
+                    txn::AdvisoryKey::One(n) => ((n as u64 >> 32) as Oid, n as Oid, 1),
+                    txn::AdvisoryKey::Two(a, b) => (a as Oid, b as Oid, 2),
+                };
+                row.extend([
+                    ("locktype", text("advisory")),
+                    ("classid", oid(class)),
+                    ("objid", oid(object)),
+                    ("objsubid", Value::Int2(sub)),
+                ]);
+            }
+        }
+        rows.push(&row);
     }
     Ok(())
 }

@@ -1,15 +1,9 @@
-//! LOCK TABLE: the table stays as it is until the transaction ends.
+//! LOCK TABLE, in all modes of PostgreSQL. What keeps off what stands in `txn`'s `table_locks`.
 //!
-//! Rows have versions here, so readers and writers keep each other off by what they read and write, and the only thing that closes a
-//! whole table is a change of its schema (`docs/decisions/0006`). The modes that readers and writers take by themselves (ACCESS SHARE,
-//! ROW SHARE, ROW EXCLUSIVE) do not conflict with each other in PostgreSQL, only with what stronger modes and DDL take. So each of them
-//! is one lock here: DDL waits for whoever holds it.
+//! Readers and writers of a table take ACCESS SHARE, ROW SHARE and ROW EXCLUSIVE by themselves, as long as their transactions run. A change of the
+//! table's schema waits for each mode that is held by LOCK TABLE.
 //!
-//! A view stands for the tables that it reads, as in PostgreSQL.
-//!
-//! Left out on purpose: the modes that keep other readers or writers off, from SHARE UPDATE EXCLUSIVE on, which is LOCK TABLE's default,
-//! too. There is no lock that each reader and writer of a table takes, and to pretend that there were one would be an answer that
-//! callers build on: 0A000.
+//! A view stands for the tables that it reads, as in PostgreSQL. A lock is one of the node that it is taken at, which is the primary.
 
 use super::extra::Words;
 use super::privileges;
@@ -20,29 +14,25 @@ use base::schema::{Relation, Schema, ViewDef, privilege};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::ObjectName;
 use sqlparser::tokenizer::Token;
-use txn::{Stop, Txn, WaitPolicy};
+use txn::{Stop, TableModes, Txn, WaitPolicy};
 
-/// PostgreSQL's modes, the strongest last.
-const MODES: [&str; 8] = [
-    "access share",
-    "row share",
-    "row exclusive",
-    "share update exclusive",
-    "share row exclusive",
-    "share",
-    "exclusive",
-    "access exclusive",
+/// PostgreSQL's modes. Of two that begin with the same words the longer one comes first.
+const MODES: [(&str, TableModes); 8] = [
+    ("access share", TableModes::ACCESS_SHARE),
+    ("row share", TableModes::ROW_SHARE),
+    ("row exclusive", TableModes::ROW_EXCLUSIVE),
+    ("share update exclusive", TableModes::SHARE_UPDATE_EXCLUSIVE),
+    ("share row exclusive", TableModes::SHARE_ROW_EXCLUSIVE),
+    ("share", TableModes::SHARE),
+    ("exclusive", TableModes::EXCLUSIVE),
+    ("access exclusive", TableModes::ACCESS_EXCLUSIVE),
 ];
-const ACCESS_SHARE: usize = 0;
-const ROW_EXCLUSIVE: usize = 2;
-const ACCESS_EXCLUSIVE: usize = 7;
 
 /// A LOCK TABLE as it was written.
 #[derive(Clone, Debug)]
 pub struct LockTable {
     relations: Vec<ObjectName>,
-    /// Its place in [`MODES`].
-    mode: usize,
+    mode: TableModes,
     nowait: bool,
 }
 
@@ -59,10 +49,10 @@ impl Words<'_> {
                 break;
             }
         }
-        let mut mode = ACCESS_EXCLUSIVE;
+        let mut mode = TableModes::ACCESS_EXCLUSIVE;
         if self.eat("in") {
-            let known = MODES.iter().position(|m| self.eat(m));
-            mode = known.ok_or_else(|| self.wrong())?;
+            let known = MODES.iter().find(|m| self.eat(m.0));
+            mode = known.ok_or_else(|| self.wrong())?.1;
             self.expect("mode")?;
         }
         let nowait = self.eat("nowait");
@@ -98,7 +88,7 @@ pub(super) fn execute(
         let relation = match work.resolve(name)? {
             Resolved::Relation(r @ (Relation::Table(_) | Relation::View(_))) => r,
             // It cannot change.
-            Resolved::Virtual(_) if l.mode == ACCESS_SHARE => continue,
+            Resolved::Virtual(_) if l.mode == TableModes::ACCESS_SHARE => continue,
             Resolved::Virtual(v) => {
                 privileges::check(&catalog.schema, ctx.role, v.oid(), bits(l.mode))?;
                 continue;
@@ -112,10 +102,6 @@ pub(super) fn execute(
             }
         };
         check(&catalog.schema, ctx.role, &relation, l.mode)?;
-        if l.mode > ROW_EXCLUSIVE {
-            let mode = MODES[l.mode].to_uppercase();
-            return Err(Error::unsupported(format!("LOCK TABLE IN {mode} MODE")).into());
-        }
         let mut tables = vec![];
         match &relation {
             Relation::View(v) => under(&catalog.schema, v, ctx.role, l.mode, &mut tables)?,
@@ -124,7 +110,7 @@ pub(super) fn execute(
         for table in tables {
             let handle = catalog.table(table);
             let handle = handle.ok_or_else(|| Error::internal("a table without a handle"))?;
-            txn.lock_table(handle, wait)?;
+            txn.lock_table(handle, l.mode, wait)?;
         }
     }
     Ok(DdlOutcome {
@@ -134,16 +120,16 @@ pub(super) fn execute(
 }
 
 /// The privileges of which one is enough for the mode.
-fn bits(mode: usize) -> u32 {
+fn bits(mode: TableModes) -> u32 {
     let strong = privilege::UPDATE | privilege::DELETE | privilege::TRUNCATE;
     match mode {
-        ACCESS_SHARE => privilege::SELECT,
-        ROW_EXCLUSIVE => strong | privilege::INSERT,
+        TableModes::ACCESS_SHARE => privilege::SELECT,
+        TableModes::ROW_EXCLUSIVE => strong | privilege::INSERT,
         _ => strong,
     }
 }
 
-fn check(schema: &Schema, role: Oid, relation: &Relation, mode: usize) -> Result<()> {
+fn check(schema: &Schema, role: Oid, relation: &Relation, mode: TableModes) -> Result<()> {
     let bits = bits(mode);
     if privileges::held(schema, role, relation) & bits != 0 {
         return Ok(());
@@ -156,7 +142,7 @@ fn under(
     schema: &Schema,
     view: &ViewDef,
     role: Oid,
-    mode: usize,
+    mode: TableModes,
     tables: &mut Vec<Oid>,
 ) -> Result<()> {
     let reader = privileges::reader_in(schema, view.id, role);

@@ -71,6 +71,7 @@ pub(crate) fn physical(
     };
     Ok(Arc::new(Prepared {
         touches: Default::default(),
+        uses: Default::default(),
         params: s.params,
         columns: s.columns,
         kind: s.kind,

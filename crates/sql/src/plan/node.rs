@@ -19,7 +19,7 @@ use base::schema::Table;
 use base::{ColumnIdx, ColumnType, Oid, RelId, Type};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use txn::{Access, Direction, TableHandle};
+use txn::{Access, Direction, TableHandle, TableModes};
 
 /// An INSERT whose rows come from operators.
 pub type Insert = logical::write::Insert<Node>;
@@ -52,6 +52,8 @@ pub struct Prepared {
     pub(crate) plan: Plan,
     /// Found out when first asked for.
     pub(crate) touches: OnceLock<Touches>,
+    /// The same.
+    pub(crate) uses: OnceLock<Vec<(Oid, TableModes)>>,
 }
 
 impl Prepared {

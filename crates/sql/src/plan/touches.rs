@@ -5,12 +5,40 @@
 //! are not reads of the statement: they are looked at where it writes.
 
 use super::node::{CatalogSource, Node, Plan, Prepared, Root, Touches};
-use base::RelId;
+use base::schema::privilege;
+use base::{Oid, RelId};
+use txn::TableModes;
 
 impl Prepared {
     /// What it reads; found out when first asked for.
     pub fn touches(&self) -> &Touches {
         self.touches.get_or_init(|| Touches::of(&self.plan))
+    }
+
+    /// The tables that it uses, and the locks that it takes on them by itself.
+    pub fn uses(&self) -> &[(Oid, TableModes)] {
+        self.uses.get_or_init(|| {
+            let plan = match &self.plan.root {
+                Root::Explain { inner, .. } => &inner.plan,
+                _ => &self.plan,
+            };
+            let roots = plan.steps.iter().map(|s| &s.root).chain([&plan.root]);
+            let written: Vec<Oid> = roots.filter_map(Root::target).collect();
+            let mut uses: Vec<(Oid, TableModes)> = vec![];
+            for n in &self.privileges {
+                let modes = match () {
+                    () if written.contains(&n.relation) => TableModes::ROW_EXCLUSIVE,
+                    // The right that FOR UPDATE needs.
+                    () if n.bits & privilege::UPDATE != 0 => TableModes::ROW_SHARE,
+                    () => TableModes::ACCESS_SHARE,
+                };
+                match uses.iter_mut().find(|u| u.0 == n.relation) {
+                    Some(u) => u.1 = u.1.with(modes),
+                    None => uses.push((n.relation, modes)),
+                }
+            }
+            uses
+        })
     }
 }
 

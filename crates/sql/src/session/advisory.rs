@@ -15,7 +15,7 @@
 use super::Session;
 use super::handle::Waits;
 use super::state::State;
-use crate::catalog::LockRow;
+use crate::catalog::{LockRow, LockedThing};
 use crate::engine::Engine;
 use base::{Error, Result, SqlState, Work};
 use std::future::Future;
@@ -253,12 +253,30 @@ impl<E: Engine> State<E> {
             let of = |h: &&Arc<super::Handle>| h.bearer.load(Ordering::Relaxed) == l.bearer;
             Some(LockRow {
                 pid: all.iter().find(of)?.pid,
-                key: l.key,
-                shared: l.shared,
+                on: LockedThing::Advisory(l.key),
+                mode: match l.shared {
+                    true => "ShareLock",
+                    false => "ExclusiveLock",
+                },
                 granted: l.granted,
+                fast: false,
             })
         };
-        held.iter().filter_map(row).collect()
+        let mut rows: Vec<LockRow> = held.iter().filter_map(row).collect();
+        for l in self.shared.engine.table_locks() {
+            let of = |h: &&Arc<super::Handle>| h.txn.load(Ordering::Relaxed) == l.txn;
+            let Some(h) = all.iter().find(of) else {
+                continue;
+            };
+            rows.extend(l.modes.names().map(|mode| LockRow {
+                pid: h.pid,
+                on: LockedThing::Table(l.table),
+                mode,
+                granted: l.granted,
+                fast: l.noted,
+            }));
+        }
+        rows
     }
 }
 

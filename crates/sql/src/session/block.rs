@@ -211,6 +211,10 @@ impl<E: Engine> Session<E> {
             if !self.temp.is_empty() {
                 txn.lend(&self.temp);
             }
+            // One SELECT alone holds no LOCK up.
+            if !read {
+                txn.uses_by(&mut self.uses);
+            }
             self.handle.txn.store(txn.id(), Ordering::Relaxed);
             self.block.txn = Some(txn);
         }

@@ -223,6 +223,8 @@ pub struct Session<E: Engine> {
     block: Block,
     /// The session's temporary tables, while no transaction has them.
     temp: txn::TempSpace,
+    /// Where its transactions note the tables that they use, once one has.
+    uses: Option<Arc<txn::Uses>>,
     statements: HashMap<Box<str>, Arc<Statement>, foldhash::fast::RandomState>,
     unnamed: Option<Arc<Statement>>,
     /// Texts of `literals` that do not plan.
@@ -358,6 +360,7 @@ impl<E: Engine> Session<E> {
             state,
             block: Block::default(),
             temp: txn::TempSpace::default(),
+            uses: None,
             statements: HashMap::default(),
             unnamed: None,
             not_normal: HashSet::new(),

@@ -22,7 +22,7 @@ use super::seam;
 use super::{Deed, Session, block};
 use crate::engine::Engine;
 use crate::exec::{ExecContext, Execution, Go};
-use crate::plan::StatementKind;
+use crate::plan::{Prepared, StatementKind};
 use base::{Error, Result, SqlState, Value};
 use futures::future::{Either, select};
 use std::pin::pin;
@@ -688,9 +688,27 @@ impl<E: Engine> Session<E> {
     }
 
     /// Starts a run.
-    fn ready(&mut self, run: &mut Run) -> Result<(), Exit> {
+    fn ready(&mut self, run: &mut Run) -> Result<(), Unfinished> {
         self.current_plan(run)?;
+        self.use_tables(&run.plan.prepared)?;
         run.exec = Some(run.plan.prepared.start(std::mem::take(&mut run.params)));
+        Ok(())
+    }
+
+    /// Takes the locks on tables that the statement takes by itself. A SELECT that is a transaction of its own takes them only where a
+    /// LOCK TABLE may be in its way.
+    fn use_tables(&mut self, p: &Prepared) -> txn::Result<()> {
+        let alone = self.block.kind == block::Kind::None && p.read_only && !p.locks_rows;
+        let txn = self.block.txn.as_mut().expect("begun");
+        if alone && !txn.tables_are_locked() {
+            return Ok(());
+        }
+        let catalog = self.state.catalog.get_mut();
+        for (table, modes) in p.uses() {
+            if let Some(table) = catalog.table(*table) {
+                txn.use_table(table, *modes)?;
+            }
+        }
         Ok(())
     }
 
