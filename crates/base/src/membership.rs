@@ -33,6 +33,12 @@ pub struct Role {
     /// It has not the rights of the roles that it is a member of, unless it acts as one of them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_inherit: bool,
+    /// Most sessions of the role at a node; none: as many as there is room for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection_limit: Option<i32>,
+    /// When the password stops to count, as a `timestamptz` has it; none: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_until: Option<i64>,
 }
 
 impl Role {
@@ -48,6 +54,8 @@ impl Role {
             replication: false,
             password: None,
             no_inherit: false,
+            connection_limit: None,
+            valid_until: None,
         }
     }
 

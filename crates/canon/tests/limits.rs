@@ -561,6 +561,47 @@ async fn an_open_door_is_refused_and_nothing_is_made() {
     assert_eq!(sqlstate(&refused), "28P01");
 }
 
+/// Roles whose passwords have a time, and roles that may have so many sessions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_has_its_time_and_its_number_of_sessions() {
+    if on_postgres() {
+        return;
+    }
+    let server = Server::start().await;
+    let admin = server.connect().await;
+    let run = async |sql: &str| admin.batch_execute(sql).await.unwrap();
+    run("CREATE ROLE timed LOGIN PASSWORD 'p' VALID UNTIL '2001-01-01'; CREATE ROLE few LOGIN CONNECTION LIMIT 2").await;
+    let log_in = async |role: &str| {
+        let mut config = server.config();
+        config.user(role).password("p");
+        connect_to(&config).await.map_err(|e| sqlstate(&e))
+    };
+    assert_eq!(log_in("timed").await.err().as_deref(), Some("28P01"));
+    run("ALTER ROLE timed VALID UNTIL 'infinity'").await;
+    log_in("timed").await.expect("let in");
+    run("ALTER ROLE timed VALID UNTIL '-infinity'").await;
+    assert_eq!(log_in("timed").await.err().as_deref(), Some("28P01"));
+    let both = [log_in("few").await, log_in("few").await];
+    assert!(both.iter().all(Result::is_ok));
+    assert_eq!(log_in("few").await.err().as_deref(), Some("53300"));
+    run("ALTER ROLE few CONNECTION LIMIT 3").await;
+    let third = log_in("few").await;
+    assert!(third.is_ok());
+    // A refused session is none: the number stands until one ends.
+    assert_eq!(log_in("few").await.err().as_deref(), Some("53300"));
+    drop(third);
+    let deadline = Instant::now() + PATIENCE;
+    while log_in("few").await.is_err() {
+        assert!(
+            Instant::now() < deadline,
+            "a session that has ended counts still"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    run("ALTER ROLE few SUPERUSER CONNECTION LIMIT 0").await;
+    log_in("few").await.expect("superusers are not counted");
+}
+
 /// Waits until nobody new gets in: the server has heard that it is to stop.
 async fn until_closed(server: &Server) {
     let deadline = Instant::now() + PATIENCE;

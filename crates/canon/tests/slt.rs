@@ -245,7 +245,7 @@ files! {
     made membership merge
     networks
     not_valid nulls
-    refused
+    refused role_limits
     select split strings subqueries system_columns
     temporary timetz tools types views
     windows writes_in_with cascades kept_texts

@@ -309,6 +309,7 @@ impl TestDb {
             database: "canon",
             search_path: &self.path,
             analyzer: &analyzer,
+            settings: &self.settings,
             random_bytes: &|b| b.fill(1),
             check_setting: &|_, _| Ok(()),
             in_transaction_block: false,

@@ -398,8 +398,10 @@ fn begin<S: Stream, E: Engine>(
         protection: wire.stream.protection().map(shown_protection),
     };
     let mut session = Session::start(&gate.shared, &hello.user, handle, peer, &hello.parameters)?;
-    if hello.purpose == Some(Purpose::Sessions) {
-        session.accept_adoptions();
+    match hello.purpose {
+        Some(Purpose::Sessions) => session.accept_adoptions(),
+        Some(_) => {}
+        None => check_limit(gate, &hello.user)?,
     }
     let out = &mut wire.out;
     out.authentication_ok();
@@ -615,7 +617,9 @@ async fn authenticate<S: Stream, E: Engine>(
     let mut nonce = [0; 18];
     gate.shared.host.random(&mut nonce);
     let schema = engine.catalog().schema.clone();
-    let x = scram::Exchange::new(user, verifier(&schema, user), &gate.secret, &nonce);
+    let now = gate.shared.now();
+    let valid = verifier(&schema, user).filter(|_| is_valid(&schema, user, now));
+    let x = scram::Exchange::new(user, valid, &gate.secret, &nonce);
     let mut x = x.over(end_point.as_deref());
     let (mechanism, data) = choice(&first)?;
     let reply = x.first(mechanism, text(data)?)?;
@@ -685,6 +689,30 @@ fn certified<S: Stream>(wire: &Wire<S>, hello: &Hello) -> Result<()> {
 /// What the schema keeps of the role's password, if it has one.
 fn verifier<'a>(schema: &'a Schema, user: &str) -> Option<&'a str> {
     schema.role_named(user)?.password.as_deref()
+}
+
+/// Whether the role's password counts at this time: after VALID UNTIL it is as good as none, and no password is right (28P01).
+fn is_valid(schema: &Schema, user: &str, now: i64) -> bool {
+    let until = schema.role_named(user).and_then(|r| r.valid_until);
+    until.is_none_or(|t| now <= t)
+}
+
+/// 53300 when the role of a session that has begun has more of them at this node than it may.
+fn check_limit<E: Engine>(gate: &Gate<E>, user: &str) -> Result<()> {
+    let catalog = gate.shared.engine.catalog();
+    let role = catalog.schema.role_named(user).filter(|r| !r.superuser);
+    let Some((role, limit)) = role.and_then(|r| Some((r, r.connection_limit?))) else {
+        return Ok(());
+    };
+    let all = gate.shared.sessions.list();
+    let own = all.iter().filter(|h| h.activity.lock().user == role.id);
+    if own.count() <= usize::try_from(limit).unwrap_or(0) {
+        return Ok(());
+    }
+    Err(Error::new(
+        SqlState::TOO_MANY_CONNECTIONS,
+        format!("too many connections for role \"{user}\""),
+    ))
 }
 
 fn may_log_in(schema: &Schema, user: &str) -> Result<()> {

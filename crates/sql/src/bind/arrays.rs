@@ -72,12 +72,7 @@ impl Binder<'_> {
     }
 
     /// What a column is before this assignment to a part of it: what others of the statement made of it, or what the row has.
-    pub(super) fn so_far(
-        &mut self,
-        to: &Writable,
-        at: usize,
-        out: &mut [ColumnSource],
-    ) -> Expr {
+    pub(super) fn so_far(&mut self, to: &Writable, at: usize, out: &mut [ColumnSource]) -> Expr {
         if let ColumnSource::Expr(e) = std::mem::replace(&mut out[at], ColumnSource::Keep) {
             return e;
         }

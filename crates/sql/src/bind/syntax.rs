@@ -21,7 +21,7 @@ pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = field_stars(typed_strings(join_strings(tokens)));
     let tokens = array_types(named_operators(tokens));
     let tokens = super::merge_text::adapt(element_targets(like_clauses(tokens)));
-    let tokens = view_options(null_tests(precise_intervals(tokens)));
+    let tokens = negative_limits(view_options(null_tests(precise_intervals(tokens))));
     let tokens = computed_fetch(values_compared(tokens));
     let tokens = super::conflict_text::adapt(exclusions(tokens));
     overriding(&tables(&row_locks(&before_conflict(tokens))))
@@ -139,6 +139,27 @@ pub(super) fn exclusion(name: Option<&sqlparser::ast::Ident>) -> (Option<String>
         _ => Exclude::NoOthers,
     };
     ((!base.is_empty()).then(|| base.to_owned()), Some(exclude))
+}
+
+/// `CONNECTION LIMIT -1` of a role: the parser takes a number in one token only.
+fn negative_limits(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let found = solid(&tokens);
+    let word = |k: usize| found.get(k).and_then(|&i| word_of(&tokens[i]));
+    let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
+    let of_role = (is(0, "create") || is(0, "alter")) && (is(1, "role") || is(1, "user"));
+    let limit = |k: &usize| is(*k, "connection") && is(*k + 1, "limit");
+    let Some(k) = of_role.then(|| (2..found.len()).find(limit)).flatten() else {
+        return tokens;
+    };
+    if let (Some(&minus), Some(&number)) = (found.get(k + 2), found.get(k + 3))
+        && tokens[minus].token == Token::Minus
+        && let Token::Number(n, long) = &tokens[number].token
+    {
+        let signed = Token::Number(format!("-{n}"), *long);
+        tokens[number].token = signed;
+        tokens.remove(minus);
+    }
+    tokens
 }
 
 /// `CREATE VIEW v WITH (security_invoker) AS` is `WITH (security_invoker = true)`, and `WITH CHECK OPTION` behind the query is the option

@@ -58,7 +58,11 @@ pub(super) fn pg_authid(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("rolcanlogin", Value::Bool(r.login)),
             ("rolreplication", Value::Bool(r.replication)),
             ("rolbypassrls", Value::Bool(r.superuser)),
-            ("rolconnlimit", Value::Int4(-1)),
+            (
+                "rolconnlimit",
+                Value::Int4(r.connection_limit.unwrap_or(-1)),
+            ),
+            ("rolvaliduntil", time(r.valid_until)),
             ("rolpassword", maybe(password)),
         ]);
     }
@@ -77,7 +81,11 @@ pub(super) fn pg_roles(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("rolcanlogin", Value::Bool(r.login)),
             ("rolreplication", Value::Bool(r.replication)),
             ("rolbypassrls", Value::Bool(r.superuser)),
-            ("rolconnlimit", Value::Int4(-1)),
+            (
+                "rolconnlimit",
+                Value::Int4(r.connection_limit.unwrap_or(-1)),
+            ),
+            ("rolvaliduntil", time(r.valid_until)),
             ("rolpassword", text("********")),
             ("rolconfig", config(cx.schema().stored(For::Role(r.id)))),
         ]);
@@ -95,6 +103,7 @@ pub(super) fn pg_user(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("userepl", Value::Bool(r.replication)),
             ("usebypassrls", Value::Bool(r.superuser)),
             ("passwd", text("********")),
+            ("valuntil", time(r.valid_until)),
         ]);
     }
     Ok(())

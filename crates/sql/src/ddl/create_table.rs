@@ -60,7 +60,7 @@ impl Work<'_> {
     pub(super) fn create_table_from_columns(
         &mut self,
         c: &CreateTable,
-        columns: &[(String, ColumnType)],
+        columns: &[(String, ColumnType, Option<Oid>)],
     ) -> Result<Option<Oid>> {
         self.refuse_table_options(c)?;
         let Some(mut def) = self.new_table(c)? else {
@@ -72,7 +72,9 @@ impl Work<'_> {
                 "too many column names were specified",
             ));
         }
-        for (i, (name, ty)) in columns.iter().enumerate() {
+        // Another session may drop a domain, and sees no temporary table that has it.
+        let temporary = self.schema.temporary() == Some(def.namespace);
+        for (i, (name, ty, domain)) in columns.iter().enumerate() {
             let name = match c.columns.get(i) {
                 Some(given) => self.name(&given.name),
                 None => name.clone(),
@@ -82,7 +84,9 @@ impl Work<'_> {
                 Type::Unknown => ColumnType::plain(Type::Text),
                 _ => *ty,
             };
-            push_column(&mut def, plain_column(name, ty))?;
+            let mut column = plain_column(name, ty);
+            column.domain = domain.filter(|_| !temporary);
+            push_column(&mut def, column)?;
         }
         if let CreateTableOptions::With(options) = &c.table_options {
             super::split::of_table(&mut def, options)?;

@@ -55,6 +55,7 @@ pub use like::like_mark;
 pub use role::scram_verifier;
 
 use crate::catalog;
+use crate::types::OutputSettings;
 use base::schema::{Change, Column, Object, Schema, TableDef, ViewDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use sqlparser::ast::{Expr, FunctionDesc, Query, Statement};
@@ -71,6 +72,8 @@ pub struct DdlContext<'a> {
     /// Names of schemas, `$user` already replaced.
     pub search_path: &'a [String],
     pub analyzer: &'a dyn Analyzer,
+    /// How the session reads values.
+    pub settings: &'a OutputSettings,
     /// Fills with bytes that cannot be guessed.
     pub random_bytes: &'a dyn Fn(&mut [u8]),
     /// Checks a setting's value as SET by this role would; what is stored.
@@ -374,7 +377,7 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
 /// `None` when the table is there and IF NOT EXISTS was said; the outcome's notices say so.
 pub fn create_table_from_columns(
     create: &sqlparser::ast::CreateTable,
-    columns: &[(String, ColumnType)],
+    columns: &[(String, ColumnType, Option<Oid>)],
     txn: &mut Txn,
     ctx: &DdlContext<'_>,
 ) -> Result<(Option<Oid>, DdlOutcome), Stop> {

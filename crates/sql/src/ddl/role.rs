@@ -3,7 +3,9 @@
 //! A password is kept as a SCRAM-SHA-256 verifier in PostgreSQL's form (`SCRAM-SHA-256$4096:salt$StoredKey:ServerKey`,
 //! RFC 5802, RFC 7677); one that already is a verifier is kept as it is.
 //!
-//! Left out on purpose: VALID UNTIL, connection limits, md5 (0A000).
+//! VALID UNTIL and CONNECTION LIMIT are kept here and asked at a login (`canon`'s `gate::startup`). A limit holds at each node.
+//!
+//! Left out on purpose: md5 (0A000).
 
 use super::membership::NewMemberships;
 use super::work::Work;
@@ -144,11 +146,19 @@ impl Work<'_> {
     }
 
     fn apply_options(&mut self, role: &mut Role, o: &RoleOptions) -> Result<()> {
-        if o.connection_limit.is_some_and(|n| n != -1) {
-            return Err(Error::unsupported("a connection limit of a role"));
+        if let Some(n) = o.connection_limit {
+            role.connection_limit = match i32::try_from(n) {
+                Ok(-1) => None,
+                Ok(n @ 0..) => Some(n),
+                _ => {
+                    let what = format!("invalid connection limit: {n}");
+                    return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what));
+                }
+            };
         }
-        if o.valid_until.as_deref().is_some_and(|v| v != "infinity") {
-            return Err(Error::unsupported("VALID UNTIL"));
+        if let Some(text) = &o.valid_until {
+            let read = crate::types::datetime::parse::timestamptz;
+            role.valid_until = Some(read(text, -1, self.ctx.settings)?);
         }
         if !self.superuser() && (o.superuser == Some(true) || o.replication == Some(true)) {
             return Err(Error::new(
@@ -275,7 +285,9 @@ impl Work<'_> {
             o.inherit,
         ]
         .iter()
-        .all(Option::is_none);
+        .all(Option::is_none)
+            && o.connection_limit.is_none()
+            && o.valid_until.is_none();
         if !(role.id == self.ctx.role && only_password) {
             self.may_manage_roles("alter role")?;
         }

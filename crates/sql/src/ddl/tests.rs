@@ -98,6 +98,7 @@ impl Bench {
             database: "canon",
             search_path: &path,
             analyzer: &Believes,
+            settings: &OutputSettings::default(),
             random_bytes: &|b| b.fill(7),
             check_setting: &|_, _| Ok(()),
             in_transaction_block: false,

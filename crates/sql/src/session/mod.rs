@@ -204,6 +204,11 @@ impl<E: Engine> Shared<E> {
             facts: Vec::new(),
         }
     }
+
+    /// The time, as a `timestamptz` has it.
+    pub fn now(&self) -> i64 {
+        self.host.unix_micros() - state::EPOCH
+    }
 }
 
 /// Checks defaults of settings (name, value), as a server may give them to its sessions.

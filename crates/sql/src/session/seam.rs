@@ -171,6 +171,7 @@ fn with_context<E: Engine, R>(
             database: &shared.database,
             search_path: &path,
             analyzer: &analyzer,
+            settings: output,
             random_bytes: &random,
             check_setting: &check,
             in_transaction_block,
@@ -217,11 +218,15 @@ fn create_table_as<E: Engine>(
     if fill {
         check_privileges(&catalog.schema, session.state.current_role.get(), &shape)?;
     }
-    let columns: Vec<_> = shape
-        .columns
-        .iter()
-        .map(|c| (c.name.clone(), c.ty))
-        .collect();
+    let mut columns = Vec::with_capacity(shape.columns.len());
+    for c in &shape.columns {
+        // A column that is one of a table is of its domain, too.
+        let table = catalog.schema.table(c.table);
+        let at = usize::try_from(c.column - 1).ok();
+        let column = table.zip(at).and_then(|(t, at)| t.def.columns.get(at));
+        let domain = column.and_then(|c| c.domain);
+        columns.push((c.name.clone(), c.ty, domain));
+    }
     let (made, outcome) = with_context(session, |txn, ctx| {
         ddl::create_table_from_columns(create, &columns, txn, ctx)
     })?;
