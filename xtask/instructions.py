@@ -54,7 +54,7 @@ for k in S:
     if only and k not in only: continue
     pgb(k,100); dump(); pgb(k,100); a=dump(); t0=time.time(); pgb(k,1100); w=time.time()-t0; b=dump()
     rows=sorted(((b.get(t,(0,0))[0]-a.get(t,(0,0))[0])/1000,t) for t in set(a)|set(b))[::-1]
-    cores={t for x in (a,b) for t,(c,f) in x.items() if 'gate/connection.rs' in open(f,errors='replace').read()}
+    cores={t for x in (a,b) for t,(c,f) in x.items() if 'connections/connection.rs' in open(f,errors='replace').read()}
     fg=(sum(v for v,t in rows if t in cores),'+'.join(sorted(cores)))
     print(L,k,'sum %d'%sum(r[0] for r in rows),'cores %d (threads %s)'%fg,'others',' '.join('%s:%d'%(t,v) for v,t in rows if t not in cores and abs(v)>20),'wall %.1f'%w,flush=True)
     os.makedirs(D+'/'+k,exist_ok=True)

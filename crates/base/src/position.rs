@@ -266,7 +266,7 @@ impl Watermarks {
 
 /// What a reply waits for before it leaves. All but the first acknowledge a commit, and hold only what is published, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum CommitWait {
     /// It shows, or depends on, what was read at this position: it must be published.
     Published(Position),
     /// It acknowledges the commit at this position as flushed here (`synchronous_commit = local`).
@@ -280,35 +280,35 @@ pub enum Held {
     Applied(Position),
 }
 
-impl Held {
+impl CommitWait {
     /// The position waited for.
     pub fn position(self) -> Position {
         match self {
-            Held::Published(p)
-            | Held::Flushed(p)
-            | Held::Written(p)
-            | Held::Decided(p)
-            | Held::Applied(p) => p,
+            CommitWait::Published(p)
+            | CommitWait::Flushed(p)
+            | CommitWait::Written(p)
+            | CommitWait::Decided(p)
+            | CommitWait::Applied(p) => p,
         }
     }
 
     /// Whether the reply may leave.
     pub fn is_released(self, marks: &Watermarks) -> bool {
         let level = match self {
-            Held::Published(_) => &marks.published,
-            Held::Flushed(_) => &marks.flushed,
-            Held::Written(_) => &marks.written,
-            Held::Decided(_) => &marks.decided,
-            Held::Applied(_) => &marks.applied,
+            CommitWait::Published(_) => &marks.published,
+            CommitWait::Flushed(_) => &marks.flushed,
+            CommitWait::Written(_) => &marks.written,
+            CommitWait::Decided(_) => &marks.decided,
+            CommitWait::Applied(_) => &marks.applied,
         };
         let p = self.position();
         level.get() >= p && marks.published.get() >= p
     }
 }
 
-impl From<Position> for Held {
-    fn from(p: Position) -> Held {
-        Held::Published(p)
+impl From<Position> for CommitWait {
+    fn from(p: Position) -> CommitWait {
+        CommitWait::Published(p)
     }
 }
 

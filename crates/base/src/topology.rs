@@ -6,22 +6,22 @@
 //!
 //! Left out on purpose: what a topology does, which is the node's (`node::topology`).
 
-use crate::{Held, Result};
+use crate::{CommitWait, Result};
 use std::future::Future;
 use std::pin::Pin;
 
 /// A commit on its way.
 pub enum Committing {
     /// The outcome is known: what the reply has to wait for, or why the transaction was rolled back.
-    Done(Result<Held>),
+    Done(Result<CommitWait>),
     /// Another node decides. The transaction lives in the future; dropping the future leaves the outcome unknown here.
-    Later(Pin<Box<dyn Future<Output = Result<Held>> + Send>>),
+    Later(Pin<Box<dyn Future<Output = Result<CommitWait>> + Send>>),
 }
 
 impl Committing {
     /// The outcome, which is there at once where this node decides.
     #[inline]
-    pub async fn outcome(self) -> Result<Held> {
+    pub async fn outcome(self) -> Result<CommitWait> {
         match self {
             Committing::Done(outcome) => outcome,
             Committing::Later(decided) => decided.await,
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn an_outcome_that_is_known_is_there_at_once() {
-        let held = Held::Decided(Position::new(1, 2));
+        let held = CommitWait::Decided(Position::new(1, 2));
         let done = now(Committing::Done(Ok(held)).outcome());
         assert!(matches!(done, Poll::Ready(Ok(h)) if h == held));
         let later = Committing::Later(Box::pin(std::future::pending()));

@@ -120,11 +120,11 @@ impl Order {
         &self.ring[ticket as usize % RING]
     }
 
-    /// Waits while too much waits for the log. Before [`Order::begin`], by who holds nothing yet that another commit waits for. `go_on` is asked
+    /// Waits while too much waits for the log. Before [`Order::begin`], by who holds nothing yet that another commit waits for. `check_cancelled` is asked
     /// every few milliseconds: an error of it ends the wait.
-    pub fn wait_for_room<E>(&self, go_on: impl Fn() -> Result<(), E>) -> Result<(), E> {
+    pub fn wait_for_room<E>(&self, check_cancelled: impl Fn() -> Result<(), E>) -> Result<(), E> {
         while self.is_full() && !self.next.lock().closed {
-            go_on()?;
+            check_cancelled()?;
             let mut held = self.room.0.lock();
             self.room.1.wait_for(&mut held, Duration::from_millis(5));
         }

@@ -1,6 +1,6 @@
 //! Who waits for a position to be published.
 
-use base::{Held, Position, Watermarks};
+use base::{CommitWait, Position, Watermarks};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -41,14 +41,14 @@ impl Waiters {
 
 /// Ready when a held reply may leave.
 pub struct PublishedWait {
-    held: Held,
+    held: CommitWait,
     marks: Arc<Watermarks>,
     waiters: Arc<Waiters>,
     key: Option<(Position, u64)>,
 }
 
 impl PublishedWait {
-    pub fn new(held: Held, marks: Arc<Watermarks>, waiters: Arc<Waiters>) -> PublishedWait {
+    pub fn new(held: CommitWait, marks: Arc<Watermarks>, waiters: Arc<Waiters>) -> PublishedWait {
         PublishedWait {
             held,
             marks,

@@ -1,12 +1,12 @@
 //! The node as the SQL engine's machine: `sql::engine::Engine` over `node::Node`.
 
 use base::schema::SequenceDef;
-use base::{Committing, Error, Held, Position, Result, SqlState, Work};
+use base::{CommitWait, Committing, Error, Position, Result, SqlState, Work};
 use env::turns::{afterwards, alone};
 use node::{Node, Role};
-use sql::engine::{Engine, GoOn, MembershipChange, Opening, Outcome, Published};
+use sql::cluster_status::ClusterStatus;
+use sql::engine::{CheckCancelled, Engine, MembershipChange, Opening, Outcome, Published};
 use sql::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
-use sql::standing::Standing;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use txn::{Catalog, Txn, TxnOptions};
 
 /// A primary that has handed over, and has lost replicas whose votes would decide what waits: they follow another one now, and only that
 /// knows. (Who waits looks again whenever a replica acknowledges or goes.) What waits for this disk only is as good as there.
-fn decides_no_more(node: &Node, held: Held) -> bool {
+fn decides_no_more(node: &Node, held: CommitWait) -> bool {
     let shipping = node.shipping();
     node.role() == Role::Sealed
-        && !matches!(held, Held::Flushed(_))
+        && !matches!(held, CommitWait::Flushed(_))
         && shipping.replicas_here() < shipping.replicas()
 }
 
 /// What such a node says of a commit, and of a reply that shows what may never be decided.
-fn undecided(held: Held) -> Error {
-    if let Held::Published(_) = held {
+fn undecided(held: CommitWait) -> Error {
+    if let CommitWait::Published(_) = held {
         let what = "this node has handed over and cannot know whether what was read stays";
         return Error::new(SqlState::CANNOT_CONNECT_NOW, what).hint("Connect to the new primary.");
     }
@@ -37,18 +37,27 @@ fn undecided(held: Held) -> Error {
 }
 
 /// What knows of the nodes around this one.
-pub trait Surroundings: Send + Sync {
-    fn standing(&self) -> Standing;
+pub trait ClusterView: Send + Sync {
+    fn cluster_status(&self) -> ClusterStatus;
     /// What a node that is not open waits for.
     fn waits_for(&self) -> String;
     /// See `Engine::unseal`.
-    fn unseal(&self, forget: bool, go_on: GoOn<'_>) -> Result<String>;
+    fn unseal(&self, forget: bool, check_cancelled: CheckCancelled<'_>) -> Result<String>;
     /// See `Engine::change_membership`.
-    fn change_membership(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String>;
+    fn change_membership(
+        &self,
+        change: MembershipChange,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<String>;
     /// See `Engine::newer_term_hinted`.
     fn newer_term_hinted(&self);
     /// See `Engine::promote`.
-    fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>>;
+    fn promote(
+        &self,
+        force: bool,
+        wait: Duration,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<Option<String>>;
     /// See `Engine::read_point`.
     fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint;
     /// See `Engine::hold`, of a node that follows.
@@ -84,7 +93,7 @@ fn no_lease() -> Error {
 pub struct NodeEngine {
     pub node: Arc<Node>,
     /// Absent: the node is alone.
-    pub surroundings: Option<Arc<dyn Surroundings>>,
+    pub cluster_view: Option<Arc<dyn ClusterView>>,
 }
 
 impl NodeEngine {
@@ -92,28 +101,28 @@ impl NodeEngine {
     pub fn alone(node: Arc<Node>) -> NodeEngine {
         NodeEngine {
             node,
-            surroundings: None,
+            cluster_view: None,
         }
     }
 
     /// Over a node with others around it.
-    pub fn among(node: Arc<Node>, surroundings: Arc<dyn Surroundings>) -> NodeEngine {
+    pub fn among(node: Arc<Node>, cluster_view: Arc<dyn ClusterView>) -> NodeEngine {
         NodeEngine {
             node,
-            surroundings: Some(surroundings),
+            cluster_view: Some(cluster_view),
         }
     }
 
     /// A primary that holds its lease, where it needs one. What was read before this was asked is the newest there was.
     #[inline]
     fn holds_lease(&self) -> bool {
-        let around = self.surroundings.as_ref();
+        let around = self.cluster_view.as_ref();
         self.node.role() != Role::Primary || around.is_none_or(|s| s.may_serve())
     }
 
     /// Waits for a lease that is over; 57P03 where it does not come back.
     fn lease(&self) -> Waiting<()> {
-        let (node, around) = (self.node.clone(), self.surroundings.clone());
+        let (node, around) = (self.node.clone(), self.cluster_view.clone());
         Box::pin(async move {
             match comes_back(&node, around.as_ref()).await {
                 true => Ok(()),
@@ -124,7 +133,7 @@ impl NodeEngine {
 }
 
 /// Whether a lease that is over comes back in time.
-async fn comes_back(node: &Node, around: Option<&Arc<dyn Surroundings>>) -> bool {
+async fn comes_back(node: &Node, around: Option<&Arc<dyn ClusterView>>) -> bool {
     let until = tokio::time::Instant::now() + LEASE;
     while node.role() == Role::Primary && tokio::time::Instant::now() < until {
         if around.is_none_or(|s| s.may_serve()) {
@@ -136,11 +145,13 @@ async fn comes_back(node: &Node, around: Option<&Arc<dyn Surroundings>>) -> bool
 }
 
 /// Whether this reply acknowledges a commit that no replica has to have. Without a lease another primary may have begun that lacks it.
-fn stands_alone(node: &Node, held: Held) -> bool {
+fn stands_alone(node: &Node, held: CommitWait) -> bool {
     match held {
-        Held::Published(_) => false,
-        Held::Flushed(_) => true,
-        Held::Written(_) | Held::Decided(_) | Held::Applied(_) => node.shipping().replicas() == 0,
+        CommitWait::Published(_) => false,
+        CommitWait::Flushed(_) => true,
+        CommitWait::Written(_) | CommitWait::Decided(_) | CommitWait::Applied(_) => {
+            node.shipping().replicas() == 0
+        }
     }
 }
 
@@ -170,7 +181,7 @@ impl Engine for NodeEngine {
         }
     }
 
-    fn rollback(&self, txn: Box<Txn>) -> Held {
+    fn rollback(&self, txn: Box<Txn>) -> CommitWait {
         self.node.rollback(txn)
     }
 
@@ -178,16 +189,16 @@ impl Engine for NodeEngine {
         self.node.manager().is_disk_full()
     }
 
-    fn is_published(&self, held: Held) -> bool {
+    fn is_published(&self, held: CommitWait) -> bool {
         self.node.is_published(held) && self.holds_lease()
     }
 
-    fn published(&self, held: Held) -> Published {
+    fn published(&self, held: CommitWait) -> Published {
         let node = self.node.clone();
         // A commit that enough replicas have stays, whoever leads. What was read may be old by now.
-        let reads = matches!(held, Held::Published(_));
+        let reads = matches!(held, CommitWait::Published(_));
         let lease = (reads && !self.holds_lease()).then(|| self.lease());
-        let around = self.surroundings.clone();
+        let around = self.cluster_view.clone();
         Box::pin(async move {
             if let Some(lease) = lease {
                 lease.await?;
@@ -237,8 +248,8 @@ impl Engine for NodeEngine {
         self.node.sequence_state(sequence)
     }
 
-    fn checkpoint(&self, go_on: GoOn<'_>) -> Result<()> {
-        self.node.checkpoint_while(go_on)
+    fn checkpoint(&self, check_cancelled: CheckCancelled<'_>) -> Result<()> {
+        self.node.checkpoint_while(check_cancelled)
     }
 
     fn published_position(&self) -> Position {
@@ -287,12 +298,12 @@ impl Engine for NodeEngine {
     fn arrival(&self) -> u64 {
         match self.node.role() {
             Role::Primary => 0,
-            _ => self.surroundings.as_ref().map_or(0, |s| s.arrival()),
+            _ => self.cluster_view.as_ref().map_or(0, |s| s.arrival()),
         }
     }
 
     fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
-        match self.surroundings.as_ref() {
+        match self.cluster_view.as_ref() {
             Some(s) => s.read_point(want, reads),
             None => ReadPoint::Newest,
         }
@@ -300,16 +311,16 @@ impl Engine for NodeEngine {
 
     fn hold(&self, want: &ReadWant) -> Option<Waiting<Kept>> {
         match self.node.role() {
-            Role::Replica => self.surroundings.as_ref()?.hold(want),
+            Role::Replica => self.cluster_view.as_ref()?.hold(want),
             _ => None,
         }
     }
 
     fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>> {
-        match (self.node.role(), self.surroundings.as_ref()) {
+        match (self.node.role(), self.cluster_view.as_ref()) {
             (Role::Replica, Some(s)) => s.readable(at, touches, want),
             _ if at <= self.published_position() => None,
-            _ => Some(self.published(Held::Published(at))),
+            _ => Some(self.published(CommitWait::Published(at))),
         }
     }
 
@@ -324,7 +335,7 @@ impl Engine for NodeEngine {
         if self.node.is_open() {
             return None;
         }
-        let why = self.surroundings.as_ref().map(|s| s.waits_for());
+        let why = self.cluster_view.as_ref().map(|s| s.waits_for());
         let node = self.node.clone();
         Some(Opening {
             why: why.unwrap_or_default(),
@@ -335,15 +346,15 @@ impl Engine for NodeEngine {
         })
     }
 
-    fn standing(&self) -> Standing {
-        match self.surroundings.as_ref() {
-            Some(s) => s.standing(),
+    fn cluster_status(&self) -> ClusterStatus {
+        match self.cluster_view.as_ref() {
+            Some(s) => s.cluster_status(),
             None => {
                 let marks = self.node.marks();
-                Standing {
+                ClusterStatus {
                     current: marks.installed.get(),
                     flushed: marks.flushed.get(),
-                    ..Standing::default()
+                    ..ClusterStatus::default()
                 }
             }
         }
@@ -378,24 +389,33 @@ impl Engine for NodeEngine {
     }
 
     fn newer_term_hinted(&self) {
-        if let Some(s) = self.surroundings.as_ref() {
+        if let Some(s) = self.cluster_view.as_ref() {
             s.newer_term_hinted();
         }
     }
 
-    fn unseal(&self, forget: bool, go_on: GoOn<'_>) -> Result<String> {
+    fn unseal(&self, forget: bool, check_cancelled: CheckCancelled<'_>) -> Result<String> {
         let alone = "this server has not handed over";
-        let s = self.surroundings.as_ref();
+        let s = self.cluster_view.as_ref();
         let s = s.ok_or_else(|| Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, alone))?;
-        s.unseal(forget, go_on)
+        s.unseal(forget, check_cancelled)
     }
 
-    fn change_membership(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String> {
-        let s = self.surroundings.as_ref().ok_or_else(no_member)?;
-        s.change_membership(change, go_on)
+    fn change_membership(
+        &self,
+        change: MembershipChange,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<String> {
+        let s = self.cluster_view.as_ref().ok_or_else(no_member)?;
+        s.change_membership(change, check_cancelled)
     }
 
-    fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {
+    fn promote(
+        &self,
+        force: bool,
+        wait: Duration,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<Option<String>> {
         let alone = || {
             Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -403,7 +423,7 @@ impl Engine for NodeEngine {
             )
             .hint("Recovery control functions can only be executed during recovery.")
         };
-        let s = self.surroundings.as_ref().ok_or_else(alone)?;
-        s.promote(force, wait, go_on)
+        let s = self.cluster_view.as_ref().ok_or_else(alone)?;
+        s.promote(force, wait, check_cancelled)
     }
 }

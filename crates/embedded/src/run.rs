@@ -4,7 +4,7 @@
 
 use super::database::{Database, TransactionOptions};
 use super::transaction::Transaction;
-use base::{Committing, Error, Held, Position, Result, SqlState};
+use base::{CommitWait, Committing, Error, Position, Result, SqlState};
 use node::Node;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct Committed<'db, T> {
     pub value: T,
     /// Where the commit stands; of a transaction that only read, its snapshot.
     pub position: Position,
-    held: Held,
+    held: CommitWait,
     node: &'db Node,
 }
 
@@ -33,14 +33,14 @@ impl<T> Committed<'_, T> {
 }
 
 /// The outcome of a commit. The thread waits where another node decides.
-fn decided(committing: Committing) -> Result<Held> {
+fn decided(committing: Committing) -> Result<CommitWait> {
     match committing {
         Committing::Done(outcome) => outcome,
         Committing::Later(decided) => futures::executor::block_on(decided),
     }
 }
 
-fn wait_published(node: &Node, held: impl Into<Held>) {
+fn wait_published(node: &Node, held: impl Into<CommitWait>) {
     let held = held.into();
     if node.is_published(held) {
         return;

@@ -11,7 +11,7 @@
 //!
 //! Left out on purpose: the connection that candidates come on, which is the server's.
 
-use base::{Candidate, Error, Held, Position, Result, SqlState, Work};
+use base::{Candidate, CommitWait, Error, Position, Result, SqlState, Work};
 use txn::{CommitOrder, Durability};
 
 use crate::node::Node;
@@ -22,7 +22,7 @@ use crate::pipeline::{Marked, Quiet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It has committed; the verdict is sent when this is released.
-    Committed(Held),
+    Committed(CommitWait),
     /// A request with this number runs: its outcome is to be asked for.
     Running,
 }
@@ -97,7 +97,7 @@ impl Node {
         candidate: &Candidate,
         durability: Durability,
         order: &dyn CommitOrder,
-    ) -> Result<Held> {
+    ) -> Result<CommitWait> {
         let mut txn = self.manager().adopt(candidate)?;
         txn.set_durability(durability);
         if !txn.has_writes() {

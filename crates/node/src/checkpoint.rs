@@ -18,7 +18,7 @@ use crate::sequences::Sequences;
 const BATCH: usize = 512;
 
 /// Writes a checkpoint and removes the log that it makes superfluous; log above `keep` stays for others. `durable` waits until this node's
-/// log has everything up to a position; `go_on` is asked before each batch of rows. An error of either ends it, and nothing is left of it.
+/// log has everything up to a position; `check_cancelled` is asked before each batch of rows. An error of either ends it, and nothing is left of it.
 /// Its position and rows.
 pub fn write(
     dir: &DataDir,
@@ -26,7 +26,7 @@ pub fn write(
     sequences: &Sequences,
     keep: Position,
     durable: impl Fn(Position) -> Result<()>,
-    go_on: impl Fn() -> Result<()>,
+    check_cancelled: impl Fn() -> Result<()>,
 ) -> Result<(Position, u64)> {
     let store: &Store = &manager.store;
     let snapshot = store
@@ -57,7 +57,7 @@ pub fn write(
     for t in tables {
         let mut from: std::ops::Bound<Vec<u8>> = std::ops::Bound::Unbounded;
         loop {
-            go_on()?;
+            check_cancelled()?;
             let guard = pin();
             let mut batch = Vec::with_capacity(BATCH);
             let lo = from.as_ref().map(|k| &k[..]);

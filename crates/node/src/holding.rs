@@ -1,9 +1,9 @@
 //! Snapshots that the primary keeps for transactions which read at a replica and may yet move there (`txn::hold`): what both ends of a connection do.
 //!
 //! ```text
-//! session ──▶ Holds::ask ──▶ keep n ──▶ Kept::handle ──▶ TxnManager::hold
-//!                   ◀── Holds::answered ◀── answer n: cluster, term, number, position, term
-//! session ends ──▶ Holds::let_go ──▶ let go of number ──▶ Kept::handle ──▶ TxnManager::let_go
+//! session ──▶ SnapshotRequests::ask ──▶ keep n ──▶ Kept::handle ──▶ TxnManager::hold
+//!                   ◀── SnapshotRequests::answered ◀── answer n: cluster, term, number, position, term
+//! session ends ──▶ SnapshotRequests::let_go ──▶ let go of number ──▶ Kept::handle ──▶ TxnManager::let_go
 //! ```
 //! The position is a timestamp, as fresh as a fetch that began when the transaction did. The term is read before and after, as with words of the
 //! region: the position counts as published by the primary of this term.
@@ -139,7 +139,7 @@ fn read_answer(values: &[u64]) -> Option<Told> {
 
 /// A snapshot that the primary keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldSnapshot {
     /// The replica's connection that it belongs to.
     pub connection: u64,
     pub number: u64,
@@ -151,7 +151,7 @@ pub struct Held {
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Came {
-    Held(Held),
+    Held(HeldSnapshot),
     /// The primary keeps too many already.
     Full,
     /// What answered is not the primary that is followed: to be asked again.
@@ -159,7 +159,7 @@ pub enum Came {
 }
 
 /// The replica's end. `T`: who waits for an answer.
-pub struct Holds<T> {
+pub struct SnapshotRequests<T> {
     cluster: u128,
     last: u64,
     /// Counts connections.
@@ -172,9 +172,9 @@ pub struct Holds<T> {
     closed: bool,
 }
 
-impl<T> Holds<T> {
-    pub fn new(cluster: u128) -> Holds<T> {
-        Holds {
+impl<T> SnapshotRequests<T> {
+    pub fn new(cluster: u128) -> SnapshotRequests<T> {
+        SnapshotRequests {
             cluster,
             last: 0,
             connection: 0,
@@ -215,7 +215,7 @@ impl<T> Holds<T> {
             return Some((who, Came::Full));
         }
         if let Some(term) = told.term.filter(|t| ours && *t == followed) {
-            let held = Held {
+            let held = HeldSnapshot {
                 connection: self.connection,
                 number: told.number,
                 at: told.at,
@@ -228,7 +228,7 @@ impl<T> Holds<T> {
     }
 
     /// It is not needed any more. Whether there is something to be sent.
-    pub fn let_go(&mut self, held: Held) -> bool {
+    pub fn let_go(&mut self, held: HeldSnapshot) -> bool {
         let mine = held.connection == self.connection || planted("holding.any_connection");
         let sends = mine && !self.closed;
         if sends {
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn an_answer_counts_if_its_node_was_the_primary_all_the_while() {
-        let mut holds = Holds::new(2);
+        let mut holds = SnapshotRequests::new(2);
         for (cluster, terms) in [
             (2, [0, 0]),
             (2, [3, 4]),
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn nothing_of_a_connection_that_is_gone_is_let_go() {
-        let mut holds = Holds::new(2);
+        let mut holds = SnapshotRequests::new(2);
         holds.ask('a', 5);
         let (_, came) = holds
             .answered(&answer(1, 2, [3, 3], 41), 3)

@@ -137,14 +137,14 @@ impl Shared {
         };
         // Whoever stops the node does not wait until all rows are written; and what the log has no room for would be waited for here.
         let full = || following.as_ref().is_some_and(|f| f.own_log.is_full());
-        let go_on = || match self.stopping.load(Ordering::SeqCst) {
+        let check_cancelled = || match self.stopping.load(Ordering::SeqCst) {
             true => Err(stopping()),
             false if full() => Err(no_room()),
             false => Ok(()),
         };
         let durable = |at| {
             while !is_durable(at) {
-                go_on()?;
+                check_cancelled()?;
                 self.options.env.clock.sleep(Duration::from_millis(1));
             }
             Ok(())
@@ -154,8 +154,15 @@ impl Shared {
             true => self.keep_from()?,
             false => Position::MAX,
         };
-        crate::checkpoint::write(dir, manager, &self.sequences, keep, durable, go_on)
-            .inspect_err(|e| env::alarm!("canon: {e}"))?;
+        crate::checkpoint::write(
+            dir,
+            manager,
+            &self.sequences,
+            keep,
+            durable,
+            check_cancelled,
+        )
+        .inspect_err(|e| env::alarm!("canon: {e}"))?;
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

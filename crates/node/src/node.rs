@@ -5,7 +5,7 @@
 
 use base::region::Region;
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
-use base::{Committing, Error, Held, Oid, Position, Result, SqlState, Watermarks};
+use base::{CommitWait, Committing, Error, Oid, Position, Result, SqlState, Watermarks};
 use commit::PublishedWait;
 use env::{JoinHandle, fault};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -232,7 +232,7 @@ impl Node {
         p.ready(ticket, heads, data);
         // Its own disk is enough for the schema, whatever the policy: no replica can be there yet.
         p.shipping.acknowledge_early(position, false);
-        while !self.is_published(Held::Flushed(position)) {
+        while !self.is_published(CommitWait::Flushed(position)) {
             // Without room for it there is no database.
             self.shared.manager.check_accepts_writes()?;
             self.flush_here(true);
@@ -445,7 +445,8 @@ impl Node {
             }
             let_go.since(seen).await;
         }
-        self.published(Held::Published(self.marks().floor)).await;
+        self.published(CommitWait::Published(self.marks().floor))
+            .await;
     }
 
     /// Serves nobody until it is let go: while its replicas are asked how far they are, and from when one of them is ahead.
@@ -510,7 +511,7 @@ impl Node {
     }
 
     /// Commits at a node that decides by itself: validates and installs on this thread. What the reply waits for ([`Node::published`]).
-    pub fn commit(&self, txn: impl Into<Box<Txn>>) -> Result<Held> {
+    pub fn commit(&self, txn: impl Into<Box<Txn>>) -> Result<CommitWait> {
         self.commit_in(txn.into(), &self.shared.pipeline)
     }
 
@@ -554,7 +555,7 @@ impl Node {
     }
 
     /// [`Node::commit`] with an order that does something beside: it passes all on to [`Node::order`].
-    pub fn commit_in(&self, mut txn: Box<Txn>, order: &dyn CommitOrder) -> Result<Held> {
+    pub fn commit_in(&self, mut txn: Box<Txn>, order: &dyn CommitOrder) -> Result<CommitWait> {
         let (writes, durability) = (txn.has_writes(), txn.durability());
         let told = self.told(&txn);
         if writes && !self.is_open() {
@@ -574,29 +575,29 @@ impl Node {
     }
 
     /// What the acknowledgement of a commit at this position waits for.
-    pub(crate) fn promised(&self, durability: Durability, position: Position) -> Held {
+    pub(crate) fn promised(&self, durability: Durability, position: Position) -> CommitWait {
         let pipeline = &self.shared.pipeline;
         match durability {
             // Where that takes long, the wait for the disk is one that keeps no thread.
             Durability::Off if pipeline.may_publish_early() && pipeline.publish(position) => {
                 pipeline.order.nudge();
-                Held::Published(position)
+                CommitWait::Published(position)
             }
-            Durability::On => Held::Decided(position),
+            Durability::On => CommitWait::Decided(position),
             Durability::Off | Durability::Local => {
                 pipeline.shipping.acknowledge_early(position, false);
-                Held::Flushed(position)
+                CommitWait::Flushed(position)
             }
             Durability::RemoteWrite => {
                 pipeline.shipping.acknowledge_early(position, true);
-                Held::Written(position)
+                CommitWait::Written(position)
             }
-            Durability::RemoteApply => Held::Applied(position),
+            Durability::RemoteApply => CommitWait::Applied(position),
         }
     }
 
     /// Rolls back. What the reply waits for.
-    pub fn rollback(&self, txn: impl Into<Box<Txn>>) -> Held {
+    pub fn rollback(&self, txn: impl Into<Box<Txn>>) -> CommitWait {
         let txn = txn.into();
         let snapshot = txn.snapshot().unwrap_or(Position::ZERO);
         self.seen(snapshot.max(self.told(&txn)))
@@ -604,22 +605,22 @@ impl Node {
 
     /// What errors of the transaction have told of, beside what it read.
     fn told(&self, txn: &Txn) -> Position {
-        match txn.told_of_newest() {
+        match txn.leaked_newer_state() {
             true => self.shared.pipeline.order.last_given(),
             false => Position::ZERO,
         }
     }
 
     /// What a reply waits for that shows what was read at this position.
-    fn seen(&self, at: Position) -> Held {
-        Held::Published(self.topology().shown(self, at))
+    fn seen(&self, at: Position) -> CommitWait {
+        CommitWait::Published(self.topology().shown(self, at))
     }
 
     /// At a primary: ready when all is published that may have been acknowledged before it led. None: it is. Until then what it shows may
     /// be older than what others have seen.
     pub fn leads_soon(&self) -> Option<PublishedWait> {
         let start = self.view().leads_after?;
-        Some(self.published(Held::Published(start)))
+        Some(self.published(CommitWait::Published(start)))
     }
 
     /// What replicas read of this node while it is the primary.
@@ -628,12 +629,12 @@ impl Node {
     }
 
     /// Whether a reply may leave.
-    pub fn is_published(&self, held: impl Into<Held>) -> bool {
+    pub fn is_published(&self, held: impl Into<CommitWait>) -> bool {
         held.into().is_released(self.marks())
     }
 
     /// Ready when the reply may leave.
-    pub fn published(&self, held: impl Into<Held>) -> PublishedWait {
+    pub fn published(&self, held: impl Into<CommitWait>) -> PublishedWait {
         self.shared.pipeline.published(held)
     }
 
@@ -691,8 +692,8 @@ impl Node {
         self.checkpoint_while(&|| Ok(()))
     }
 
-    /// The same; `go_on` is asked every few milliseconds, and an error of it ends the wait, not the checkpoint.
-    pub fn checkpoint_while(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+    /// The same; `check_cancelled` is asked every few milliseconds, and an error of it ends the wait, not the checkpoint.
+    pub fn checkpoint_while(&self, check_cancelled: &dyn Fn() -> Result<()>) -> Result<()> {
         if !self.shared.options.threads {
             return self.checkpoint_step(true);
         }
@@ -710,7 +711,7 @@ impl Node {
                 return Err(stopping());
             }
             changed.wait_for(&mut s, LOOK);
-            MutexGuard::unlocked(&mut s, go_on)?;
+            MutexGuard::unlocked(&mut s, check_cancelled)?;
         }
         s.last_error.clone().map_or(Ok(()), Err)
     }
@@ -759,7 +760,7 @@ impl Node {
 }
 
 impl Local for Node {
-    fn commit_here(&self, txn: Box<Txn>, number: u64) -> Result<Held> {
+    fn commit_here(&self, txn: Box<Txn>, number: u64) -> Result<CommitWait> {
         let order = Quiet(&self.shared.pipeline);
         if number == 0 {
             return self.commit_in(txn, &order);

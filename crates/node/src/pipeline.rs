@@ -16,7 +16,7 @@
 
 use base::record::CommitHead;
 use base::region::{Region, is_row_slot};
-use base::{Error, Held, Position, Result, SqlState, Watermarks};
+use base::{CommitWait, Error, Position, Result, SqlState, Watermarks};
 use commit::{Order, PublishedWait, Waiters};
 use env::{Env, fault};
 use parking_lot::Mutex;
@@ -120,7 +120,7 @@ impl Pipeline {
     }
 
     /// Ready when the reply may leave.
-    pub fn published(&self, held: impl Into<Held>) -> PublishedWait {
+    pub fn published(&self, held: impl Into<CommitWait>) -> PublishedWait {
         PublishedWait::new(held.into(), self.marks.clone(), self.waiters.clone())
     }
 
@@ -412,8 +412,8 @@ fn handed_over() -> Error {
 pub struct Quiet<'a>(pub &'a Pipeline);
 
 impl CommitOrder for Quiet<'_> {
-    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
-        CommitOrder::wait_for_room(self.0, go_on)
+    fn wait_for_room(&self, check_cancelled: &dyn Fn() -> Result<()>) -> Result<()> {
+        CommitOrder::wait_for_room(self.0, check_cancelled)
     }
 
     fn begin(&self) -> Result<(Position, u64)> {
@@ -438,8 +438,8 @@ pub struct Marked<'a> {
 }
 
 impl CommitOrder for Marked<'_> {
-    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.order.wait_for_room(go_on)
+    fn wait_for_room(&self, check_cancelled: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.order.wait_for_room(check_cancelled)
     }
 
     fn begin(&self) -> Result<(Position, u64)> {
@@ -466,8 +466,8 @@ impl CommitOrder for Marked<'_> {
 
 /// The order as transactions see it.
 impl CommitOrder for Pipeline {
-    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.order.wait_for_room(go_on)
+    fn wait_for_room(&self, check_cancelled: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.order.wait_for_room(check_cancelled)
     }
 
     fn begin(&self) -> Result<(Position, u64)> {

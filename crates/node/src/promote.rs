@@ -128,16 +128,16 @@ impl Node {
     /// lost by that: all that was ever acknowledged stands in this node's log, which has not grown since. Should the other
     /// have taken over all the same, there are two primaries of two terms, as after any forced promotion whose premise was false.
     ///
-    /// It waits for what has a position to be on the disk. `go_on` is asked every few milliseconds; an error of it leaves all as it was.
+    /// It waits for what has a position to be on the disk. `check_cancelled` is asked every few milliseconds; an error of it leaves all as it was.
     /// `named`: as for [`Node::promote_as`].
     pub fn lead_again(
         &self,
         named: Option<u64>,
-        go_on: &dyn Fn() -> Result<()>,
+        check_cancelled: &dyn Fn() -> Result<()>,
     ) -> Result<Promoted> {
         let shared = self.shared();
         let _one_at_a_time = loop {
-            go_on()?;
+            check_cancelled()?;
             if let Some(held) = shared.changing_role.try_lock_for(LOOK) {
                 break held;
             }
@@ -147,7 +147,7 @@ impl Node {
             return Err(wrong_role(what, shared.role()));
         }
         self.may_begin(named, self.heard_term())?;
-        self.wait_until_flushed(go_on)?;
+        self.wait_until_flushed(check_cancelled)?;
         let start = shared.manager.marks.flushed.get();
         let known = shared.term.load(Ordering::SeqCst).max(self.heard_term());
         let term = self.begin_term(None, named, known, start)?;
@@ -357,13 +357,13 @@ impl Node {
     }
 
     /// Everything that has a position is in the log. 57P01: the node stops, maybe on a full disk.
-    fn wait_until_flushed(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+    fn wait_until_flushed(&self, check_cancelled: &dyn Fn() -> Result<()>) -> Result<()> {
         let shared = self.shared();
         while !self.is_flushed() {
             if shared.stopping.load(Ordering::SeqCst) {
                 return Err(crate::node::stopping());
             }
-            go_on()?;
+            check_cancelled()?;
             shared.options.env.clock.sleep(Duration::from_millis(1));
         }
         Ok(())

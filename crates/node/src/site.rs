@@ -14,7 +14,7 @@
 //!
 //! Left out on purpose: commits of a site that are shown there before the prefix has them (`Version::stamp` is for them), and speculation.
 
-use base::{Committing, Held, Position};
+use base::{CommitWait, Committing, Position};
 use commit::PublishedWait;
 use std::sync::Arc;
 use txn::Txn;
@@ -62,7 +62,7 @@ impl Node {
         let (marks, waiters) = (pipeline.marks.clone(), pipeline.waiters.clone());
         Committing::Later(Box::pin(async move {
             let at = verdict.await?;
-            let shown = Held::Published(at);
+            let shown = CommitWait::Published(at);
             PublishedWait::new(shown, marks, waiters).await;
             drop(txn);
             Ok(shown)

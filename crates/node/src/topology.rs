@@ -20,7 +20,7 @@
 //! Left out on purpose: how a statement travels that does not run here, which is the session's and the server's.
 
 use base::schema::SequenceDef;
-use base::{Committing, Held, Oid, Position, Result, Work};
+use base::{CommitWait, Committing, Oid, Position, Result, Work};
 use txn::Txn;
 
 use crate::sequences::Logged;
@@ -37,7 +37,7 @@ pub enum Rule {
 /// What a topology has its node do.
 pub trait Local {
     /// Validates, installs and hands to the log on this thread; refused where the order is closed.
-    fn commit_here(&self, txn: Box<Txn>, number: u64) -> Result<Held>;
+    fn commit_here(&self, txn: Box<Txn>, number: u64) -> Result<CommitWait>;
 
     /// Has the primary certify it; the outcome comes when what it wrote is shown here.
     fn commit_elsewhere(&self, txn: Box<Txn>, number: u64) -> Committing;
@@ -113,7 +113,7 @@ impl Topology for Follower {
         SEALED.commit(node, txn, number)
     }
 
-    /// The session gives it its snapshots (`Txn::stand_at`); without that it stands where a primary's does.
+    /// The session gives it its snapshots (`Txn::set_read_position`); without that it stands where a primary's does.
     fn stand(&self, autocommit_read: bool) -> Rule {
         SEALED.stand(autocommit_read)
     }
@@ -201,7 +201,7 @@ mod tests {
 
     const WORK: [Work; 4] = [Work::Write, Work::Rows, Work::Lock, Work::Notify];
 
-    fn read_only(node: &Node) -> Result<Held> {
+    fn read_only(node: &Node) -> Result<CommitWait> {
         let options = TxnOptions {
             read_only: true,
             ..TxnOptions::default()

@@ -1,7 +1,7 @@
 //! The engine without SQL: tables made by hand, transactions from threads, restarts on the same directory.
 
 mod candidates;
-mod courtesies;
+mod contention;
 mod full_disk;
 mod predicates;
 mod schemas;

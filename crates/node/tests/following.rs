@@ -1,11 +1,11 @@
 //! A primary and a replica in one process, without SQL and without a socket: a thread carries groups from one's `Shipping` to the
-//! other's ring, as the gate's connection does.
+//! other's ring, as the server's connection does.
 
 mod accounts;
 mod schemas;
 
 use accounts::{accounts, begin, define, handle, key, put, try_put};
-use base::{Held, Position, SqlState};
+use base::{CommitWait, Position, SqlState};
 use commit::Acked;
 use node::{Next, Node, NodeOptions, Role};
 use replica::ship::Step;
@@ -35,7 +35,7 @@ fn everything(node: &Node) -> (Vec<(i64, i64)>, Option<Vec<i64>>) {
     (rows, by_v)
 }
 
-fn transfer(node: &Node, n: i64, accounts: i64, durability: Durability) -> Held {
+fn transfer(node: &Node, n: i64, accounts: i64, durability: Durability) -> CommitWait {
     let mut t = begin(node, false, durability);
     let h = handle(&t);
     let (a, b) = (n % accounts, (n * 7 + 1) % accounts);
@@ -491,7 +491,7 @@ fn an_old_primary_does_not_show_what_may_be_its_own_alone() {
     let mut t = begin(&primary, false, Durability::Local);
     put(&mut t, 1, 77);
     let held = primary.commit(t).unwrap();
-    futures::executor::block_on(primary.published(Held::Flushed(held.position())));
+    futures::executor::block_on(primary.published(CommitWait::Flushed(held.position())));
     drop((primary, replica));
 
     let old = as_replica(a.path(), 1);

@@ -2,7 +2,7 @@
 //! that made them, and the configuration that a server starts with.
 //!
 //! ```text
-//! gate::startup ── refused login ──▶            sql::session ── DDL, GRANT, roles ──▶ Host::audit ──▶            server::run ── configuration ──▶
+//! connections::startup ── refused login ──▶            sql::session ── DDL, GRANT, roles ──▶ Host::audit ──▶            server::run ── configuration ──▶
 //! ```
 //! `log_level = "warn,canon::audit=info"` keeps these when the rest is quiet. A statement stands in the log as it was sent, as PostgreSQL's
 //! `log_statement = ddl` has it, whether or not its transaction commits; from the word PASSWORD on it is cut. Texts of clients are escaped, so

@@ -369,7 +369,7 @@ impl Cluster {
     }
 
     fn promote(&self, member: usize, force: bool) -> Result<String> {
-        use embedded::engine::Surroundings;
+        use embedded::engine::ClusterView;
         let place = self.serving(member)?;
         let (tx, rx) = std::sync::mpsc::channel();
         // It waits on its thread, which must be one of the runtime's.

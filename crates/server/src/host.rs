@@ -36,6 +36,6 @@ impl sql::session::Host for ServerHost {
     }
 
     fn aside(&self) {
-        crate::gate::cores::aside();
+        crate::connections::cores::aside();
     }
 }

@@ -4,7 +4,7 @@
 //! start        a server from its first log line to its last; everything below is tied together there
 //! config       the file, the variables and the flags ──▶ Config
 //! entrance     who may come in, by which method          audit   what an auditor asks the log for
-//! gate         connections of clients: a thread per core, messages ◀──▶ sql::session
+//! connections         connections of clients: a thread per core, messages ◀──▶ sql::session
 //! forward      transactions that a replica sends to its primary
 //! replication  the log goes out, and in; strong reads; sites; who is a node of this cluster
 //! control      what the members decide together, over connections
@@ -20,10 +20,10 @@
 mod audit;
 pub mod cluster;
 pub mod config;
+pub mod connections;
 pub mod control;
 pub mod entrance;
 pub mod forward;
-pub mod gate;
 mod host;
 pub mod metrics;
 pub mod replication;

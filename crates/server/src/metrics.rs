@@ -1,9 +1,9 @@
 //! `/metrics`: everything that is counted or waits on purpose, in Prometheus' text format.
 
-use crate::gate::Gate;
+use crate::connections::Connections;
 use crate::replication::members::{MemberSeen, Members, Together};
-use crate::replication::{Fresh, Place, ReplicaLag, Site};
-use embedded::engine::{NodeEngine, Surroundings};
+use crate::replication::{Place, ReplicaLag, Site, StrongReads};
+use embedded::engine::{ClusterView, NodeEngine};
 use service::http::Probe;
 use service::page::Page;
 use std::fmt::Write;
@@ -32,7 +32,7 @@ impl Phase {
 /// Where the numbers come from. Before recovery is over there is only the phase.
 pub struct Metrics {
     pub phase: Phase,
-    pub source: std::sync::OnceLock<(Arc<Place>, Arc<Gate<NodeEngine>>)>,
+    pub source: std::sync::OnceLock<(Arc<Place>, Arc<Connections<NodeEngine>>)>,
     /// Of a witness, which has no data.
     pub witness: std::sync::OnceLock<Arc<dyn Members>>,
     started: Instant,
@@ -83,7 +83,7 @@ impl Probe for Metrics {
             "Since the process began.",
             self.started.elapsed().as_secs(),
         );
-        let Some((place, gate)) = self.source.get() else {
+        let Some((place, connections)) = self.source.get() else {
             if let Some(together) = self.witness.get().and_then(|w| w.together()) {
                 p.head("canon_role", "gauge", "What this node is.");
                 _ = writeln!(p.0, "canon_role{{role=\"witness\"}} 1");
@@ -91,7 +91,7 @@ impl Probe for Metrics {
             }
             return p.0;
         };
-        sessions(&mut p, gate);
+        sessions(&mut p, connections);
         engine(&mut p, &place.node);
         replication(&mut p, place);
         if let Some(together) = place.senders.together() {
@@ -102,12 +102,16 @@ impl Probe for Metrics {
     }
 }
 
-fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
+fn sessions(p: &mut Page, connections: &Connections<NodeEngine>) {
     let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
     let micros = |a: &std::sync::atomic::AtomicU64| n(a) as f64 / 1e6;
-    let c = &gate.shared.counters;
-    p.gauge("canon_connections", "Client connections.", gate.open());
-    let memory = &gate.shared.sessions.memory;
+    let c = &connections.shared.counters;
+    p.gauge(
+        "canon_connections",
+        "Client connections.",
+        connections.open(),
+    );
+    let memory = &connections.shared.sessions.memory;
     p.gauge(
         "canon_memory_total_bytes",
         "Bytes that statements, sessions, queues, connections and the server itself take beside the rows.",
@@ -126,22 +130,22 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
     p.gauge(
         "canon_connections_max",
         "Most client connections.",
-        gate.shared.max_connections,
+        connections.shared.max_connections,
     );
     p.counter(
         "canon_connections_accepted_total",
         "Connections taken.",
-        gate.accepted.load(Ordering::Relaxed),
+        connections.accepted.load(Ordering::Relaxed),
     );
     p.counter(
         "canon_connections_moved_total",
         "Times that a connection went to another thread of the server, to be beside those of its client.",
-        gate.moves(),
+        connections.moves(),
     );
     p.counter(
         "canon_connections_refused_total",
         "Connections refused with 53300.",
-        gate.refused.load(Ordering::Relaxed),
+        connections.refused.load(Ordering::Relaxed),
     );
     p.counter(
         "canon_statements_total",
@@ -173,7 +177,7 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
         "Transactions of one statement run again by the server.",
         n(&c.retries),
     );
-    forwarded(p, gate);
+    forwarded(p, connections);
     p.counter(
         "canon_restarts_total",
         "Statements run again on a newer snapshot inside their transaction.",
@@ -191,12 +195,12 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
         n(&c.commit_waits),
         micros(&c.commit_wait_micros),
     );
-    plans(p, gate);
+    plans(p, connections);
 }
 
-fn plans(p: &mut Page, gate: &Gate<NodeEngine>) {
+fn plans(p: &mut Page, connections: &Connections<NodeEngine>) {
     let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
-    let c = &gate.shared.counters;
+    let c = &connections.shared.counters;
     p.counter(
         "canon_plans_made_total",
         "Statements planned.",
@@ -210,12 +214,12 @@ fn plans(p: &mut Page, gate: &Gate<NodeEngine>) {
     p.gauge(
         "canon_plans_cached",
         "Plans in the shared cache.",
-        gate.shared.plans.len(),
+        connections.shared.plans.len(),
     );
     p.gauge(
         "canon_plans_bytes",
         "Memory of the plans in the shared cache, about.",
-        gate.shared.plans.bytes(),
+        connections.shared.plans.bytes(),
     );
 }
 
@@ -303,8 +307,8 @@ fn replication(p: &mut Page, place: &Place) {
             "Batches of the log that came in a ring in shared memory.",
             follow.in_ring(),
         );
-        if let Some(fresh) = &place.fresh {
-            strong_reads(p, fresh);
+        if let Some(reads) = &place.strong_reads {
+            strong_reads(p, reads);
         }
         if let Some(f) = place.node.following() {
             p.counter(
@@ -387,9 +391,9 @@ fn replication(p: &mut Page, place: &Place) {
 }
 
 /// What a replica passes on.
-fn forwarded(p: &mut Page, gate: &Gate<NodeEngine>) {
+fn forwarded(p: &mut Page, connections: &Connections<NodeEngine>) {
     let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
-    let c = &gate.shared.counters;
+    let c = &connections.shared.counters;
     p.counter(
         "canon_forwarded_total",
         "Statements and pipelines that a replica passed on to its primary.",
@@ -400,7 +404,7 @@ fn forwarded(p: &mut Page, gate: &Gate<NodeEngine>) {
         "Transaction blocks that began at a replica and went on at its primary.",
         n(&c.forwarded_blocks),
     );
-    if let Some(pool) = &gate.forward {
+    if let Some(pool) = &connections.forward {
         p.gauge(
             "canon_forward_connections",
             "Connections to the primary for sessions of this replica.",
@@ -439,13 +443,13 @@ fn certified(p: &mut Page, site: &Site) {
 }
 
 /// What strong reads here cost (docs/design/fresh-reads.md).
-fn strong_reads(p: &mut Page, fresh: &Fresh) {
+fn strong_reads(p: &mut Page, reads: &StrongReads) {
     let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
-    let s = fresh.stats();
+    let s = reads.stats();
     p.gauge(
         "canon_strong_reads_connected",
         "Whether the primary can be asked what it has published.",
-        u8::from(fresh.is_connected()),
+        u8::from(reads.is_connected()),
     );
     p.counter(
         "canon_read_fetches_total",

@@ -1,28 +1,28 @@
-//! `canon start`: a node, its gate, its HTTP port, from the first log line to the last.
+//! `canon start`: a node, its connections, its HTTP port, from the first log line to the last.
 //!
 //! ```text
-//! configuration checked -> runtime -> HTTP up (not ready) -> node opens, recovers -> gate listens -> replicas are asked -> ready
-//! SIGTERM, SIGINT: not ready -> gate closes within the limit -> node stops: everything flushed
+//! configuration checked -> runtime -> HTTP up (not ready) -> node opens, recovers -> connections listens -> replicas are asked -> ready
+//! SIGTERM, SIGINT: not ready -> connections closes within the limit -> node stops: everything flushed
 //! ```
 //! A replica first gets a copy of its primary's database if it has none, and asks the primary whether their histories agree before it
 //! serves. When it has to begin anew (it was away for too long, or has commits that the cluster's history has not), the server
 //! stops and starts within the process ([`run`]); its sessions end with 57P01.
 
 use crate::config::{Config, LogFormat};
+use crate::connections::waiting::{Door, WaitingRoom};
+use crate::connections::{self, Connections};
 use crate::control::{Outsider, Seat};
 use crate::forward::Pool;
-use crate::gate::waiting::{Door, WaitingRoom};
-use crate::gate::{self, Gate};
 use crate::host::ServerHost;
 use crate::metrics::Metrics;
 use crate::replication::archive::Archiving;
 use crate::replication::shared::Exposed;
 use crate::replication::{
-    Follow, Fresh, Membership, Place, Restart, Senders, Site, Word, ask, bootstrap,
+    Follow, Membership, Place, Restart, Senders, Site, StrongReads, Word, ask, bootstrap,
 };
 use base::region::Region;
 use base::{Error, Result, SqlState};
-use embedded::engine::{NodeEngine, Surroundings};
+use embedded::engine::{ClusterView, NodeEngine};
 use node::{House, Node, NodeOptions};
 use protocol::tls::Acceptor;
 use replica::replay::ReplayOptions;
@@ -41,7 +41,7 @@ pub use protocol::DATABASE;
 
 /// A server that runs.
 pub struct Server {
-    pub gate: Arc<Gate<NodeEngine>>,
+    pub connections: Arc<Connections<NodeEngine>>,
     pub node: Arc<Node>,
     pub place: Arc<Place>,
     pub metrics: Arc<Metrics>,
@@ -306,18 +306,21 @@ impl Server {
             node: node.clone(),
             senders,
             follow,
-            fresh: read_freshly(config, &node, &env, &mut front.tasks),
+            strong_reads: read_freshly(config, &node, &env, &mut front.tasks),
             site: be_site(config, &node, &mut front.tasks),
         });
         seat.map_or_else(|| Outsider::attach(&place), |seat| seat.attach(&place));
-        let gate = gate_over(&place, config, env)?;
+        let connections = connections_over(&place, config, env)?;
         let listeners = front.listeners().await;
-        tokio::spawn(gate.clone().keep_time());
-        let (listening, unix) = take_clients(&gate, config, listeners)?;
-        _ = front.metrics.source.set((place.clone(), gate.clone()));
+        tokio::spawn(connections.clone().keep_time());
+        let (listening, unix) = take_clients(&connections, config, listeners)?;
+        _ = front
+            .metrics
+            .source
+            .set((place.clone(), connections.clone()));
         front.metrics.phase.serving();
         let server = Server {
-            gate,
+            connections,
             node,
             place,
             metrics: front.metrics,
@@ -376,13 +379,13 @@ impl Server {
         for path in &self.unix {
             _ = std::fs::remove_file(path);
         }
-        if let Some(fresh) = &self.place.fresh {
-            fresh.close();
+        if let Some(strong_reads) = &self.place.strong_reads {
+            strong_reads.close();
         }
-        self.gate.close(self.limit).await;
+        self.connections.close(self.limit).await;
         self.tasks.end().await;
         let node = self.node.clone();
-        drop((self.gate, self.place, self.metrics, self.node));
+        drop((self.connections, self.place, self.metrics, self.node));
         let given_up = end_node(node).await;
         info!("stopped");
         given_up
@@ -572,7 +575,11 @@ async fn agree(follow: &Arc<Follow>, node: &Node) -> Result<Option<Restart>> {
 }
 
 /// The sessions of a node, and the connections that they are reached by.
-fn gate_over(place: &Arc<Place>, config: &Config, env: env::Env) -> Result<Arc<Gate<NodeEngine>>> {
+fn connections_over(
+    place: &Arc<Place>,
+    config: &Config,
+    env: env::Env,
+) -> Result<Arc<Connections<NodeEngine>>> {
     let node = &place.node;
     let engine = Arc::new(NodeEngine::among(node.clone(), place.clone()));
     let mut shared = Shared::new(engine, Arc::new(ServerHost::new(env)), DATABASE);
@@ -588,7 +595,7 @@ fn gate_over(place: &Arc<Place>, config: &Config, env: env::Env) -> Result<Arc<G
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let entrance = config.entrance.clone();
     let senders = place.senders.clone();
-    Gate::new(Arc::new(shared), cores, entrance, senders, forward)
+    Connections::new(Arc::new(shared), cores, entrance, senders, forward)
 }
 
 /// Has other members heard while the copy here is opened.
@@ -609,9 +616,9 @@ fn hear_early(
     Some(room)
 }
 
-/// The gate takes clients from now on. The addresses, and the paths of its Unix sockets.
+/// The server takes clients from now on. The addresses, and the paths of its Unix sockets.
 fn take_clients(
-    gate: &Arc<Gate<NodeEngine>>,
+    connections: &Arc<Connections<NodeEngine>>,
     config: &Config,
     listeners: Vec<TcpListener>,
 ) -> Result<(Vec<SocketAddr>, Vec<std::path::PathBuf>)> {
@@ -623,15 +630,15 @@ fn take_clients(
             .as_ref()
             .filter(|_| unix.is_empty())
         {
-            let path = gate::unix_path(directory, address.port());
-            let listener = gate::bind_unix(&path)?;
+            let path = connections::unix_path(directory, address.port());
+            let listener = connections::bind_unix(&path)?;
             info!(path = %path.display(), "listening");
-            tokio::spawn(gate.clone().listen_unix(listener));
+            tokio::spawn(connections.clone().listen_unix(listener));
             unix.push(path);
         }
         info!(%address, "listening");
         listening.push(address);
-        tokio::spawn(gate.clone().listen(l));
+        tokio::spawn(connections.clone().listen(l));
     }
     Ok((listening, unix))
 }
@@ -669,13 +676,13 @@ fn read_freshly(
     node: &Arc<Node>,
     env: &env::Env,
     tasks: &mut Tasks,
-) -> Option<Arc<Fresh>> {
+) -> Option<Arc<StrongReads>> {
     let primary = config.replica_of.clone()?;
     let name = config.node_name.clone();
-    let fresh = Arc::new(Fresh::new(primary, name, node.clone(), env.clone()));
-    let running = fresh.clone();
+    let strong_reads = Arc::new(StrongReads::new(primary, name, node.clone(), env.clone()));
+    let running = strong_reads.clone();
     tasks.spawn(async move { running.run().await });
-    Some(fresh)
+    Some(strong_reads)
 }
 
 /// Makes a replica a site, if it is to be one.

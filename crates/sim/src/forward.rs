@@ -63,7 +63,7 @@ impl World {
             let (at, node) = (f.shown()?, f.node.as_ref()?);
             let tables = [TABLE, STOCK].map(|id| table(node, id));
             let mut t = node.begin(options(), true);
-            t.stand_at(at);
+            t.set_read_position(at);
             t.begin_statement().ok()?;
             let guard = pin();
             let read = |&(table, id): &(Oid, i64)| {

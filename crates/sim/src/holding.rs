@@ -10,12 +10,12 @@
 //! Left out on purpose: what the session does (`sql`), and connections that lose nothing but their end.
 
 use base::Footprint;
-use node::holding::{Came, Held, Holds, Kept, Request};
+use node::holding::{Came, HeldSnapshot, Kept, Request, SnapshotRequests};
 use replica::read::Answer;
 use replica::ship::term_at;
 use std::collections::BTreeSet;
 use store::pin;
-use txn::{Hold, Isolation, Txn, TxnOptions};
+use txn::{Isolation, RemoteSnapshot, Txn, TxnOptions};
 
 use crate::follower::Follower;
 use crate::forward::{Open, options};
@@ -33,7 +33,7 @@ const AGAIN: u64 = 10_000;
 
 /// A replica's end.
 pub struct HoldEnd {
-    core: Holds<u64>,
+    core: SnapshotRequests<u64>,
     link: Option<Link>,
 }
 
@@ -50,7 +50,7 @@ struct Link {
 impl HoldEnd {
     pub fn new(cluster: u128) -> HoldEnd {
         HoldEnd {
-            core: Holds::new(cluster),
+            core: SnapshotRequests::new(cluster),
             link: None,
         }
     }
@@ -63,7 +63,7 @@ pub struct Holding {
     /// What it has to see.
     acknowledged: BTreeSet<(Position, u64)>,
     /// What is kept for it, and on which connection.
-    kept: Option<(Held, u64)>,
+    kept: Option<(HeldSnapshot, u64)>,
     /// That connection has ended: it reads on as if nothing had been kept.
     lost: bool,
     txn: Option<Txn>,
@@ -91,9 +91,9 @@ pub enum OnTheWay {
     Move(usize, usize, u64, HeldMove),
 }
 
-struct Number(Held);
+struct Number(HeldSnapshot);
 
-impl Hold for Number {
+impl RemoteSnapshot for Number {
     fn number(&self) -> u64 {
         self.0.number
     }

@@ -2,7 +2,7 @@
 //!
 //! The node decides (`node::sending`, `node::Shipping`, the pipeline); here its steps are made one at a time, and what it says is done.
 
-use base::{Held, Position, Result, SqlState};
+use base::{CommitWait, Position, Result, SqlState};
 use node::holding::Kept;
 use node::sending::{Do, Event, Job, Note, Sending};
 use node::{Node, Role};
@@ -30,8 +30,8 @@ struct Recorder<'n> {
 }
 
 impl CommitOrder for Recorder<'_> {
-    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.order.wait_for_room(go_on)
+    fn wait_for_room(&self, check_cancelled: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.order.wait_for_room(check_cancelled)
     }
 
     fn begin(&self) -> Result<(Position, u64)> {
@@ -53,7 +53,7 @@ impl CommitOrder for Recorder<'_> {
 /// A commit whose client waits.
 pub struct Pending {
     pub at: Position,
-    pub held: Held,
+    pub held: CommitWait,
     pub promise: Promise,
 }
 
@@ -74,7 +74,7 @@ pub struct Primary {
     jobs: VecDeque<(usize, Job)>,
     pub pending: Vec<Pending>,
     /// Verdicts that wait: the number, the time that it was sent, and what for.
-    pub certified: Vec<(u64, u32, Held)>,
+    pub certified: Vec<(u64, u32, CommitWait)>,
     /// Transactions that clients have open.
     pub open: Vec<Open>,
     /// A step of the worker of split values that has begun and rests.

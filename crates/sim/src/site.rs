@@ -210,7 +210,7 @@ impl World {
         let (read, mine) = (open.read.len(), open.mine.len());
         let t = &mut open.txn;
         if t.wants_snapshot() {
-            t.stand_at(at);
+            t.set_read_position(at);
         }
         for _ in 0..TRIES {
             // The session waits for it.

@@ -1,9 +1,9 @@
 //! What SQL needs of the machine below it. `node` implements this; tests may implement it over anything.
 
+use crate::cluster_status::ClusterStatus;
 use crate::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
-use crate::standing::Standing;
 use base::schema::SequenceDef;
-use base::{Committing, Error, Held, Position, Result, SqlState, Work};
+use base::{CommitWait, Committing, Error, Position, Result, SqlState, Work};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub enum MembershipChange {
 }
 
 /// Asked every few milliseconds by what waits on its thread: an error (the statement was cancelled) ends the wait.
-pub type GoOn<'a> = &'a dyn Fn() -> Result<()>;
+pub type CheckCancelled<'a> = &'a dyn Fn() -> Result<()>;
 
 /// The database underneath. All calls are quick and never wait, except the futures.
 pub trait Engine: Send + Sync + 'static {
@@ -55,13 +55,13 @@ pub trait Engine: Send + Sync + 'static {
     }
 
     /// Rolls back. What the reply has to wait for.
-    fn rollback(&self, txn: Box<Txn>) -> Held;
+    fn rollback(&self, txn: Box<Txn>) -> CommitWait;
 
     /// Whether a reply may leave.
-    fn is_published(&self, held: Held) -> bool;
+    fn is_published(&self, held: CommitWait) -> bool;
 
     /// Ready when the reply may leave.
-    fn published(&self, held: Held) -> Published;
+    fn published(&self, held: CommitWait) -> Published;
 
     /// Whether commits wait because what is to be logged finds no room on the disk.
     fn is_disk_full(&self) -> bool {
@@ -84,7 +84,7 @@ pub trait Engine: Send + Sync + 'static {
     fn sequence_state(&self, sequence: &SequenceDef) -> (i64, bool);
 
     /// Writes a checkpoint and waits for it on this thread (CHECKPOINT).
-    fn checkpoint(&self, go_on: GoOn<'_>) -> Result<()>;
+    fn checkpoint(&self, check_cancelled: CheckCancelled<'_>) -> Result<()>;
 
     /// Where *published* stands.
     fn published_position(&self) -> Position;
@@ -142,7 +142,7 @@ pub trait Engine: Send + Sync + 'static {
         if at <= self.published_position() {
             return None;
         }
-        Some(self.published(Held::Published(at)))
+        Some(self.published(CommitWait::Published(at)))
     }
 
     /// Whose history this node has, and its terms: what a token is compared with.
@@ -156,8 +156,8 @@ pub trait Engine: Send + Sync + 'static {
     }
 
     /// Where this node stands in its cluster.
-    fn standing(&self) -> Standing {
-        Standing::default()
+    fn cluster_status(&self) -> ClusterStatus {
+        ClusterStatus::default()
     }
 
     /// A client speaks of a term that this primary does not know: a hint, which proves nothing.
@@ -166,7 +166,7 @@ pub trait Engine: Send + Sync + 'static {
     /// This node has handed over, and leads again, because the one that it handed over to never took over. What happened, in words.
     ///
     /// `forget`: also one that has heard of a primary of a newer term, which is lost with what it alone has.
-    fn unseal(&self, _forget: bool, _go_on: GoOn<'_>) -> Result<String> {
+    fn unseal(&self, _forget: bool, _go_on: CheckCancelled<'_>) -> Result<String> {
         Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
             "this server has not handed over",
@@ -197,7 +197,11 @@ pub trait Engine: Send + Sync + 'static {
     fn table_locks(&self) -> Vec<txn::TableLock>;
 
     /// The members of the cluster become others. What happened, in words.
-    fn change_membership(&self, _change: MembershipChange, _go_on: GoOn<'_>) -> Result<String> {
+    fn change_membership(
+        &self,
+        _change: MembershipChange,
+        _go_on: CheckCancelled<'_>,
+    ) -> Result<String> {
         Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
             "this server is no member of a cluster that runs itself",
@@ -206,7 +210,12 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Makes this node the primary (`pg_promote`), on this thread: the old primary hands over, or (`force`) is not asked. What
     /// happened, in words; `None`: it did not within `wait`, and still may.
-    fn promote(&self, _force: bool, _wait: Duration, _go_on: GoOn<'_>) -> Result<Option<String>> {
+    fn promote(
+        &self,
+        _force: bool,
+        _wait: Duration,
+        _go_on: CheckCancelled<'_>,
+    ) -> Result<Option<String>> {
         Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
             "recovery is not in progress",

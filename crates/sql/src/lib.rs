@@ -9,7 +9,7 @@
 //!
 //! `session` holds what a client has set, opened and prepared; it runs statements and repeats the ones that lost a race. `ddl` changes the
 //! schema, `rules` compiles constraints and defaults for `txn`, `expr` evaluates expressions. `reading` says what a plan reads, for strong
-//! reads at replicas. `engine` is the trait through which a session reaches its node; `standing` is what a node says of its place in the cluster.
+//! reads at replicas. `engine` is the trait through which a session reaches its node; `cluster_status` is what a node says of its place in the cluster.
 //!
 //! A prepared plan is kept with the version of the schema that it was made for, and made again when that is no longer current.
 //!
@@ -17,6 +17,7 @@
 
 pub(crate) mod bind;
 pub mod catalog;
+pub mod cluster_status;
 pub mod ddl;
 pub mod effect;
 pub mod engine;
@@ -30,7 +31,6 @@ pub mod prepare;
 pub mod reading;
 pub mod rules;
 pub mod session;
-pub mod standing;
 pub mod types;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! message arrives ──▶ Engine::arrival                  a stamp: fetches that begin later are of use to it
 //! statement needs a snapshot ──▶ Engine::read_point    Newest: stand where this node stands (a primary; reads that may be stale)
 //!                                                      At(t): a state that this node may not show yet
-//! Txn::stand_at(t) ──▶ Engine::readable(t, touches)    nothing of it changed in (visible, t]: read at t; else wait
+//! Txn::set_read_position(t) ──▶ Engine::readable(t, touches)    nothing of it changed in (visible, t]: read at t; else wait
 //! ```
 //! What a statement touches is named before it is read (`plan::touches`): the schema first, since plans are made with it, then tables, or
 //! rows by their primary keys. See docs/design/fresh-reads.md for the rule and its proof.
@@ -15,7 +15,7 @@ pub use base::{Consistency, ReadPolicy, ReadWant};
 use base::{Position, RelId, Result};
 use std::future::Future;
 use std::pin::Pin;
-use txn::Hold;
+use txn::RemoteSnapshot;
 
 /// Where a read may stand.
 pub enum ReadPoint {
@@ -28,7 +28,7 @@ pub enum ReadPoint {
 }
 
 /// What the primary keeps for a transaction that may move to it; none: no more needs to be asked, this node has become the primary.
-pub type Kept = Option<Box<dyn Hold>>;
+pub type Kept = Option<Box<dyn RemoteSnapshot>>;
 
 /// A future that a session waits in; dropping it gives up.
 pub type Waiting<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;

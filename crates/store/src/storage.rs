@@ -319,17 +319,17 @@ impl Storage {
 
     /// Links an entry for each version of each record: a new index over rows that are there. Attach it before, so that the
     /// reclaimer and writers know it. Each record is locked meanwhile, so no version goes between a look at it and its entry.
-    /// `go_on` is asked from time to time; an error of it ends the work.
+    /// `check_cancelled` is asked from time to time; an error of it ends the work.
     pub fn fill<E>(
         &self,
         index: &SecondaryIndex,
         memory: &Memory,
-        go_on: impl Fn() -> Result<(), E>,
+        check_cancelled: impl Fn() -> Result<(), E>,
     ) -> Result<(), E> {
         let mut from: Bound<Vec<u8>> = Bound::Unbounded;
         let mut key = Vec::new();
         loop {
-            go_on()?;
+            check_cancelled()?;
             let guard = pin();
             let mut batch = Vec::new();
             let lo = from.as_ref().map(|k| &k[..]);

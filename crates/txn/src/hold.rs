@@ -19,7 +19,7 @@
 use base::Position;
 use store::Snapshot;
 
-use crate::holds::Hold;
+use crate::holds::RemoteSnapshot;
 use crate::manager::TxnManager;
 use crate::txn::Txn;
 
@@ -52,7 +52,7 @@ impl TxnManager {
 impl Txn {
     /// At a replica: the transaction's one snapshot stands where the primary keeps one for it. No: what this node shows is past it, and
     /// some of what it needs may be gone here; then another is to be asked for.
-    pub fn stand_held(&mut self, hold: Box<dyn Hold>) -> bool {
+    pub fn stand_held(&mut self, hold: Box<dyn RemoteSnapshot>) -> bool {
         if hold.position() < self.shared.marks.floor {
             return false;
         }
@@ -72,7 +72,7 @@ impl Txn {
     }
 
     /// What the primary keeps for it; to be kept until the transaction has arrived there.
-    pub fn take_hold(&mut self) -> Option<Box<dyn Hold>> {
+    pub fn take_hold(&mut self) -> Option<Box<dyn RemoteSnapshot>> {
         self.standing.hold.take()
     }
 }

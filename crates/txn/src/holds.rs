@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use store::Snapshot;
 
 /// A snapshot that another node keeps; dropped, it is let go there.
-pub trait Hold: Send + Sync {
+pub trait RemoteSnapshot: Send + Sync {
     /// What it is called there; never 0.
     fn number(&self) -> u64;
     /// Where it stands.
@@ -17,7 +17,7 @@ pub trait Hold: Send + Sync {
 
 /// The snapshots that are kept for others, by their numbers.
 #[derive(Default)]
-pub(crate) struct Holds(Mutex<Kept>);
+pub(crate) struct KeptSnapshots(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
@@ -25,7 +25,7 @@ struct Kept {
     all: HashMap<u64, Snapshot>,
 }
 
-impl Holds {
+impl KeptSnapshots {
     /// Keeps it under a new number.
     pub(crate) fn keep(&self, snapshot: Snapshot) -> u64 {
         let mut kept = self.0.lock();

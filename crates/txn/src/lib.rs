@@ -57,7 +57,7 @@ pub use advisory::{AdvisoryHeld, AdvisoryKey, AdvisoryLock, Bearer, Taking};
 pub use backoff::Backoff;
 pub use commit::CommitOrder;
 pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules, Tables};
-pub use holds::Hold;
+pub use holds::RemoteSnapshot;
 pub use locks::{LockMode, LockTable, LockWait, TxnId, WaitPolicy};
 pub use manager::TxnManager;
 pub use newest::NewestRows;

@@ -14,7 +14,7 @@ use store::{SecondaryIndex, Storage, Store, pin};
 use crate::announced::Readers;
 use crate::backoff::Backoff;
 use crate::handle::{Catalog, RuleCompiler, TableHandle};
-use crate::holds::Holds;
+use crate::holds::KeptSnapshots;
 use crate::locks::LockTable;
 use crate::notifications::Notifications;
 use crate::split::escrow::Escrow;
@@ -36,7 +36,7 @@ pub struct TxnManager {
     /// Which tables the transactions of sessions use.
     pub(crate) board: Arc<Board>,
     pub(crate) readers: Readers,
-    pub(crate) holds: Holds,
+    pub(crate) holds: KeptSnapshots,
     pub notifications: Notifications,
     pub(crate) escrow: Escrow,
     pub marks: Arc<Watermarks>,
@@ -66,7 +66,7 @@ impl TxnManager {
             locks: LockTable::default(),
             board: Arc::default(),
             readers: Readers::default(),
-            holds: Holds::default(),
+            holds: KeptSnapshots::default(),
             notifications: Notifications::default(),
             escrow: Escrow::default(),
             marks,

@@ -430,18 +430,23 @@ fn existing_row_error(e: Error, table: &str) -> Error {
 }
 
 /// What nobody can cancel.
-const ALWAYS: GoOn<'static> = &|| Ok(());
+const ALWAYS: CheckCancelled<'static> = &|| Ok(());
 
 /// Asked in long work whether it goes on: an error ends it.
-type GoOn<'a> = &'a dyn Fn() -> Result<()>;
+type CheckCancelled<'a> = &'a dyn Fn() -> Result<()>;
 
 /// Copies the newest rows of a quiesced table into storage keyed by the new primary key. Without one they are numbered in the
 /// order of the old keys, so that recovery and replicas give the same rows the same numbers.
-fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store, go_on: GoOn<'_>) -> Result<()> {
+fn rewrite(
+    old: &TableHandle,
+    new: &TableHandle,
+    store: &Store,
+    check_cancelled: CheckCancelled<'_>,
+) -> Result<()> {
     let guard = pin();
     let mut key = Vec::new();
     old.storage.try_for_each(&guard, |r| {
-        go_on()?;
+        check_cancelled()?;
         let Some(v) = r.newest(&guard) else {
             return Ok(());
         };
@@ -481,17 +486,26 @@ fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store, go_on: GoOn<'_>)
 
 /// Links an entry for every version of every row of a quiesced table, so that old snapshots find their rows too. Fails on a
 /// duplicate among the newest rows of a unique index.
-fn build_index(table: &TableHandle, place: usize, store: &Store, go_on: GoOn<'_>) -> Result<()> {
+fn build_index(
+    table: &TableHandle,
+    place: usize,
+    store: &Store,
+    check_cancelled: CheckCancelled<'_>,
+) -> Result<()> {
     let index = table.indexes[place].as_deref().expect("a secondary index");
-    table.storage.fill(index, &store.memory, go_on)?;
+    table.storage.fill(index, &store.memory, check_cancelled)?;
     if table.table.def.indexes[place].unique {
-        check_unique(table, place, go_on)
+        check_unique(table, place, check_cancelled)
     } else {
         Ok(())
     }
 }
 
-fn check_unique(table: &TableHandle, place: usize, go_on: GoOn<'_>) -> Result<()> {
+fn check_unique(
+    table: &TableHandle,
+    place: usize,
+    check_cancelled: CheckCancelled<'_>,
+) -> Result<()> {
     let index = table.indexes[place].as_deref().expect("a secondary index");
     let guard = pin();
     let mut last: Option<Vec<u8>> = None;
@@ -503,7 +517,7 @@ fn check_unique(table: &TableHandle, place: usize, go_on: GoOn<'_>) -> Result<()
         &base::KeyRange::all(),
         &guard,
         &mut |r, entry| {
-            stopped = go_on();
+            stopped = check_cancelled();
             if stopped.is_err() {
                 return false;
             }

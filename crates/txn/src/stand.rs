@@ -12,7 +12,7 @@ impl Txn {
     ///
     /// The snapshot is registered now: what replay brings later is kept for it. The schema is another question, since a change
     /// of it may be to come, too: see [`Txn::look_again`].
-    pub fn stand_at(&mut self, at: Position) -> Position {
+    pub fn set_read_position(&mut self, at: Position) -> Position {
         let marks = &self.shared.marks;
         let newest = || marks.published.get().max(at).max(marks.floor);
         let s = self.shared.store.snapshots.take(newest);
@@ -22,14 +22,14 @@ impl Txn {
         at
     }
 
-    /// Takes the schema at the position of [`Txn::stand_at`], once it is known to be here.
+    /// Takes the schema at the position of [`Txn::set_read_position`], once it is known to be here.
     pub fn look_again(&mut self) {
         if let Some(s) = &self.standing.next {
             self.schema.see(self.shared.catalog_at(s.position()));
         }
     }
 
-    /// Forgets a position of [`Txn::stand_at`] that no statement has taken: the wait for it failed, or what comes has to be newer.
+    /// Forgets a position of [`Txn::set_read_position`] that no statement has taken: the wait for it failed, or what comes has to be newer.
     pub fn stand_nowhere(&mut self) {
         let had = self.standing.next.take().is_some();
         if had {

@@ -22,7 +22,7 @@ use store::{Snapshot, View};
 use crate::announced::Announced;
 use crate::cascades::Cascades;
 use crate::handle::{Catalog, TableHandle};
-use crate::holds::Hold;
+use crate::holds::RemoteSnapshot;
 use crate::locks::{LockName, LockWait, TxnId};
 use crate::own_schema::OwnSchema;
 use crate::probe::{Deferred, FkProbe};
@@ -95,12 +95,12 @@ pub(crate) struct Reads {
 pub(crate) struct Standing {
     /// At *published*, not at *installed*.
     pub(crate) at_published: bool,
-    /// The snapshot that the next statement takes ([`Txn::stand_at`](crate::Txn::stand_at)).
+    /// The snapshot that the next statement takes ([`Txn::set_read_position`](crate::Txn::set_read_position)).
     pub(crate) next: Option<Snapshot>,
     /// What the next statement goes on at, instead of a new snapshot.
     pub(crate) resumed: Option<Parked>,
     /// What the primary keeps for it, at the position of its one snapshot ([`Txn::stand_held`](crate::Txn::stand_held)).
-    pub(crate) hold: Option<Box<dyn Hold>>,
+    pub(crate) hold: Option<Box<dyn RemoteSnapshot>>,
     /// Open portals, whose snapshot must not move.
     pub(crate) portals: i32,
     /// The first statement's snapshot.
@@ -147,7 +147,7 @@ pub(crate) struct Statement {
     /// A statement has come to an end, so that its client knows what it read.
     pub(crate) has_told: bool,
     /// An error that it gave tells of the newest state, which may be above the snapshot.
-    pub(crate) told_of_newest: AtomicBool,
+    pub(crate) leaked_newer_state: AtomicBool,
 }
 
 /// What a contended transaction shows to others, and does for them.

@@ -195,12 +195,14 @@ impl Txn {
     }
 
     /// Whether an error of its statements told of what stands above the snapshot, so that its replies wait for all commits so far.
-    pub fn told_of_newest(&self) -> bool {
-        self.statement.told_of_newest.load(Ordering::Relaxed)
+    pub fn leaked_newer_state(&self) -> bool {
+        self.statement.leaked_newer_state.load(Ordering::Relaxed)
     }
 
     pub(crate) fn tells_of_newest(&self) {
-        self.statement.told_of_newest.store(true, Ordering::Relaxed);
+        self.statement
+            .leaked_newer_state
+            .store(true, Ordering::Relaxed);
     }
 
     /// Whether a statement has run.

@@ -49,7 +49,7 @@ async fn two_servers_and_a_witness_fail_over_by_themselves() {
     w.server.launch_as("witness", &[]);
     can_fail_over(&w).await;
     let told = connect_to(&w.server.config()).await;
-    let told = told.err().expect("a witness takes no clients");
+    let told = told.expect_err("a witness takes no clients");
     assert_eq!(common::sqlstate(&told), "57P03");
     let mut acknowledged = writers.end().await;
     for n in &nodes {

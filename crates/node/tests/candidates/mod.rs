@@ -18,7 +18,7 @@ fn add_one(node: &Node, h: &TableHandle, number: u64) -> Candidate {
     Candidate::decode(&bytes).unwrap()
 }
 
-fn committed(verdict: base::Result<Verdict>) -> base::Held {
+fn committed(verdict: base::Result<Verdict>) -> base::CommitWait {
     match verdict.unwrap() {
         Verdict::Committed(held) => held,
         Verdict::Running => panic!("one runs at a time"),

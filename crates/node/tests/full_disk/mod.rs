@@ -1,7 +1,7 @@
 //! What a node does on a full disk, and how it stops there.
 
 use super::*;
-use base::Held;
+use base::CommitWait;
 use env::faulty_disk::Op;
 use env::{FaultyDisk, MemDisk};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -34,7 +34,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// A commit that finds no room on the disk. What its reply waits for.
-fn commit_on_a_full_disk(node: &Node, h: &TableHandle, id: i64) -> Held {
+fn commit_on_a_full_disk(node: &Node, h: &TableHandle, id: i64) -> CommitWait {
     let mut t = begin(node, Isolation::Serializable, true);
     t.insert(h, &row(id, 10)).unwrap();
     let held = node.commit(t).unwrap();
@@ -92,7 +92,7 @@ fn change_one(node: &Node, h: &TableHandle, id: i64) {
 fn a_checkpoint_ends_when_it_is_told_to() {
     let (_dir, node, _) = with_rows(5000);
     let asked = std::cell::Cell::new(0);
-    let go_on = || {
+    let check_cancelled = || {
         asked.set(asked.get() + 1);
         match asked.get() {
             3 => Err(base::Error::new(SqlState::ADMIN_SHUTDOWN, "enough")),
@@ -101,7 +101,14 @@ fn a_checkpoint_ends_when_it_is_told_to() {
     };
     let sequences = node::sequences::Sequences::default();
     let (dir, keep) = (node.dir(), Position::MAX);
-    let written = node::checkpoint::write(dir, node.manager(), &sequences, keep, |_| Ok(()), go_on);
+    let written = node::checkpoint::write(
+        dir,
+        node.manager(),
+        &sequences,
+        keep,
+        |_| Ok(()),
+        check_cancelled,
+    );
     assert_eq!(written.unwrap_err().code(), SqlState::ADMIN_SHUTDOWN);
     assert_eq!(asked.get(), 3);
     assert!(dir.latest_checkpoint().unwrap().is_none());
@@ -215,7 +222,7 @@ fn a_full_disk_makes_room_for_itself() {
 }
 
 /// A commit that needs a segment of its own, which no spare is.
-fn commit_much(node: &Node, h: &TableHandle) -> Held {
+fn commit_much(node: &Node, h: &TableHandle) -> CommitWait {
     let mut t = begin(node, Isolation::Serializable, true);
     for id in 100..120 {
         let long = Value::from(format!("{id:04000}"));

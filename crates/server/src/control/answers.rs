@@ -10,7 +10,7 @@ use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Obstacle, Phase, Polic
 use base::{Error, Result, SqlState};
 use futures::future::BoxFuture;
 use node::Role;
-use sql::engine::{GoOn, MembershipChange};
+use sql::engine::{CheckCancelled, MembershipChange};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -114,12 +114,20 @@ impl Members for Seat {
         }
     }
 
-    fn take_over(&self, wait: Duration, go_on: GoOn<'_>) -> Option<Result<Option<String>>> {
-        self.become_primary(wait, go_on)
+    fn take_over(
+        &self,
+        wait: Duration,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Option<Result<Option<String>>> {
+        self.become_primary(wait, check_cancelled)
     }
 
-    fn change(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String> {
-        self.change_membership(change, go_on)
+    fn change(
+        &self,
+        change: MembershipChange,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<String> {
+        self.change_membership(change, check_cancelled)
     }
 
     #[inline]

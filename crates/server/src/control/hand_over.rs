@@ -26,7 +26,7 @@ use crate::replication::members::Members;
 use ::cluster::{Command, Kind, NodeId, Phase, Refused};
 use base::{Error, Position, Result, SqlState};
 use node::Role;
-use sql::engine::GoOn;
+use sql::engine::CheckCancelled;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -159,7 +159,7 @@ impl Seat {
     pub(super) fn become_primary(
         &self,
         wait: Duration,
-        go_on: GoOn<'_>,
+        check_cancelled: CheckCancelled<'_>,
     ) -> Option<Result<Option<String>>> {
         let (me, catalogue) = (self.me()?, self.catalogue()?);
         if self.may_promote().is_ok() {
@@ -170,7 +170,7 @@ impl Seat {
             return Some(Err(not_now(what.into())));
         };
         let address = catalogue.members().get(&node).map(|m| m.address.clone())?;
-        Some(self.be_handed(me, &address, term, wait, go_on))
+        Some(self.be_handed(me, &address, term, wait, check_cancelled))
     }
 
     /// Whether another member than this one leads a term above this one.
@@ -187,7 +187,7 @@ impl Seat {
         address: &str,
         term: u64,
         wait: Duration,
-        go_on: GoOn<'_>,
+        check_cancelled: CheckCancelled<'_>,
     ) -> Result<Option<String>> {
         let seat = self.shared().ok_or_else(|| system("the server stops"))?;
         let place = self.place().ok_or_else(|| system("the server starts"))?;
@@ -213,7 +213,7 @@ impl Seat {
                 if self.another_leads(to, term) {
                     return Err(not_now("the members have named another node".into()));
                 }
-                go_on().map_err(|e| e.detail("The promotion goes on."))?;
+                check_cancelled().map_err(|e| e.detail("The promotion goes on."))?;
                 match heard.recv_timeout(AGAIN) {
                     Ok(Err(e)) => return Err(e),
                     // The old primary starts again at once, and its answer may be lost with it.

@@ -15,7 +15,7 @@ use super::words::{Joined, Question, system};
 use ::cluster::catalogue::MOST_VOTERS;
 use ::cluster::{Command, NodeId, Phase, Refused};
 use base::{Error, Result, SqlState};
-use sql::engine::{GoOn, MembershipChange};
+use sql::engine::{CheckCancelled, MembershipChange};
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ impl Seat {
     pub(super) fn change_membership(
         &self,
         change: MembershipChange,
-        go_on: GoOn<'_>,
+        check_cancelled: CheckCancelled<'_>,
     ) -> Result<String> {
         let seat = self.shared().ok_or_else(|| system("the server stops"))?;
         let MembershipChange::Leave(name) = change;
@@ -52,7 +52,7 @@ impl Seat {
             loop {
                 match heard.recv_timeout(Duration::from_millis(10)) {
                     Ok(done) => return done,
-                    Err(RecvTimeoutError::Timeout) if Instant::now() < until => go_on()?,
+                    Err(RecvTimeoutError::Timeout) if Instant::now() < until => check_cancelled()?,
                     Err(_) => return Err(not_now("the members do not answer")),
                 }
             }

@@ -12,7 +12,7 @@ use crate::replication::{Place, Primary};
 use base::{Error, Result, SqlState};
 use embedded::engine::no_member;
 use futures::future::BoxFuture;
-use sql::engine::{GoOn, MembershipChange};
+use sql::engine::{CheckCancelled, MembershipChange};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -70,11 +70,15 @@ impl Members for Outsider {
             .hint("Start it with --join in place of --replica-of to make it a member."))
     }
 
-    fn take_over(&self, _wait: Duration, _go_on: GoOn<'_>) -> Option<Result<Option<String>>> {
+    fn take_over(
+        &self,
+        _wait: Duration,
+        _go_on: CheckCancelled<'_>,
+    ) -> Option<Result<Option<String>>> {
         None
     }
 
-    fn change(&self, _change: MembershipChange, _go_on: GoOn<'_>) -> Result<String> {
+    fn change(&self, _change: MembershipChange, _go_on: CheckCancelled<'_>) -> Result<String> {
         Err(no_member())
     }
 

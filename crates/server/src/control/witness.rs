@@ -11,7 +11,7 @@
 use super::Seat;
 use super::joining::join;
 use crate::config::{Config, Overrides};
-use crate::gate::waiting::{Door, WaitingRoom};
+use crate::connections::waiting::{Door, WaitingRoom};
 use crate::metrics::Metrics;
 use crate::replication::{Membership, Primary};
 use crate::start::{bind, refuse_plain_network, say_certificates, start_logging};

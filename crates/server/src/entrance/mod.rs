@@ -1,9 +1,9 @@
 //! What clients need to come in, as the configuration says it: TLS, and rules of which role may come from where.
 //!
 //! ```text
-//! config ──▶ Entrance { certificates, rules, what is allowed in so many words } ──▶ gate
+//! config ──▶ Entrance { certificates, rules, what is allowed in so many words } ──▶ connections
 //! ```
-//! Left out on purpose: what a connection is asked, and in which order (`gate::startup`).
+//! Left out on purpose: what a connection is asked, and in which order (`connections::startup`).
 
 pub mod access;
 

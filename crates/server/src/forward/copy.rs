@@ -3,7 +3,7 @@
 //! Whoever waits here waits for all that may happen: more from the client, room at the primary or a word of it, the end of the session.
 
 use super::upstream::{Broken, Upstream};
-use crate::gate::wire::{Stream, Wire, gone};
+use crate::connections::wire::{Stream, Wire, gone};
 use base::{Error, SqlState};
 use protocol::frontend;
 use sql::session::{Client, Handle, Reason};

@@ -4,7 +4,7 @@
 //! client ──▶ session at the replica: may this run here?      yes: it does
 //!               │ no (sql::session::forward)
 //!               ▼
-//!            relay.rs ── a connection of the pool ──▶ the primary's gate: a session that adopts this one's state
+//!            relay.rs ── a connection of the pool ──▶ the primary's connections: a session that adopts this one's state
 //!               ▲                                          │
 //!               └── replies, as they are ◀─────────────────┘
 //! ```
@@ -33,7 +33,7 @@ mod upstream;
 
 pub use limits::Limits;
 
-use crate::gate::cores::Core;
+use crate::connections::cores::Core;
 use crate::replication::Primary;
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;

@@ -12,9 +12,9 @@
 use super::Pool;
 use super::copy::{copy_in, interrupted};
 use super::upstream::{Broken, Upstream};
-use crate::gate::cores::Core;
-use crate::gate::tell;
-use crate::gate::wire::{Stream, Wire};
+use crate::connections::cores::Core;
+use crate::connections::tell;
+use crate::connections::wire::{Stream, Wire};
 use base::{Error, Result, SqlState};
 use env::turns::afterwards;
 use protocol::frontend::{self, Frontend};
@@ -240,7 +240,7 @@ impl Forwarder {
     }
 
     /// Before a message of a transaction that runs there: whether the connection still does, and whether it needs a token.
-    fn go_on<E: Engine>(&mut self, session: &Session<E>) -> bool {
+    fn still_connected<E: Engine>(&mut self, session: &Session<E>) -> bool {
         let Some(up) = &mut self.up else { return false };
         if self.pending.is_empty() && !self.relaying && !up.is_alive() {
             return false;
@@ -265,7 +265,7 @@ impl Forwarder {
         let fresh = self.up.as_ref().is_some_and(|u| !u.sent);
         if !fresh {
             session.begin_forwarded(text);
-            if !self.go_on(session) {
+            if !self.still_connected(session) {
                 return self.lost(wire, session, None, true, skipping).await;
             }
         }
@@ -297,7 +297,7 @@ impl Forwarder {
             Err(_) => return Ok(false),
         }
         let begins = self.up.as_ref().is_some_and(|u| !u.sent);
-        if !begins && !self.go_on(session) {
+        if !begins && !self.still_connected(session) {
             wire.input.take(len);
             self.lost(wire, session, None, kind == b'S', skipping)
                 .await?;

@@ -1,9 +1,9 @@
 //! One connection to the primary.
 
 use super::{LOGIN, Slot};
-use crate::gate::cores::Core;
-use crate::gate::socket::Socket;
-use crate::gate::wire::{Input, gone};
+use crate::connections::cores::Core;
+use crate::connections::socket::Socket;
+use crate::connections::wire::{Input, gone};
 use crate::replication::Found;
 use base::{Error, Result, SqlState};
 use futures::task::noop_waker;

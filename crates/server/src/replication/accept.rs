@@ -2,7 +2,7 @@
 
 use super::commands;
 use super::copy_both::CopyBoth;
-use crate::gate::wire::{Stream, Wire, gone};
+use crate::connections::wire::{Stream, Wire, gone};
 use base::{Error, Result, SqlState};
 use protocol::Line;
 use protocol::frontend::{self, Frontend};

@@ -1,7 +1,7 @@
 //! A primary that comes back asks the replicas that it has had how far they are, before it serves anybody.
 //!
 //! ```text
-//! primary   node open, held ── gate listens ──┬─▶ each known replica: ASK, cluster id ──▶ its Hello: terms, last position
+//! primary   node open, held ── connections listens ──┬─▶ each known replica: ASK, cluster id ──▶ its Hello: terms, last position
 //!                                             └◀── replicas that connect by themselves: the same Hello
 //!           one that says it is ahead ──▶ SHOW, a position ──▶ what its log holds there (`replica::ship::evidence`)
 //!           2 seconds at most for each ── start_check::ahead ── none: serves       one: refuses, with both positions and the ways out

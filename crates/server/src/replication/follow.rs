@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use protocol::Line;
 use protocol::startup::{LISTEN, MEMBER};
 use replica::ship::Heard;
-use sql::engine::GoOn;
+use sql::engine::CheckCancelled;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -201,11 +201,16 @@ impl Follow {
     ///
     /// The promotion goes on when nobody waits for it any more: the old primary may have sealed itself by then, and would be the primary of
     /// nobody if this node forgot what it had asked for.
-    pub fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {
+    pub fn promote(
+        &self,
+        force: bool,
+        wait: Duration,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<Option<String>> {
         if !force && !self.is_connected() {
             return Err(unconnected(&self.primary.to_string()));
         }
-        self.take_over(force, None, wait, go_on)
+        self.take_over(force, None, wait, check_cancelled)
     }
 
     /// Takes over without its primary, in the term that the members have agreed on; else as [`Follow::promote`].
@@ -228,7 +233,7 @@ impl Follow {
         force: bool,
         named: Option<u64>,
         wait: Duration,
-        go_on: GoOn<'_>,
+        check_cancelled: CheckCancelled<'_>,
     ) -> Result<Option<String>> {
         let (answer, answered) = std::sync::mpsc::channel();
         let gone = || {
@@ -252,7 +257,7 @@ impl Follow {
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
                 Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {
-                    go_on().map_err(|e| e.detail("The promotion goes on."))?;
+                    check_cancelled().map_err(|e| e.detail("The promotion goes on."))?;
                 }
             }
         };

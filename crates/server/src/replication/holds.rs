@@ -5,15 +5,15 @@
 //!
 //! Left out on purpose: the bytes of the messages, which stand there.
 
-use super::Fresh;
+use super::StrongReads;
 use super::accept::copy_both;
 use super::commands;
 use super::copy_both::{CopyBoth, lost};
-use super::fresh::{AGAIN, gone};
-use crate::gate::wire::{Stream, Wire};
+use super::strong_reads::{AGAIN, gone};
+use crate::connections::wire::{Stream, Wire};
 use base::{Error, Position, Result, SqlState};
 use futures::channel::oneshot;
-use node::holding::{Came, Held, Holds as Core, Kept, Request};
+use node::holding::{Came, HeldSnapshot, Kept, Request, SnapshotRequests as Core};
 use node::{Node, Role};
 use parking_lot::Mutex;
 use replica::read::{decode_answer, encode_answer};
@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, warn};
-use txn::Hold;
+use txn::RemoteSnapshot;
 
 /// A primary that does not answer for so long is taken for gone.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -55,18 +55,18 @@ enum Answered {
 }
 
 /// The replica's end.
-pub struct Holds {
+pub struct RemoteSnapshots {
     core: Mutex<Core<oneshot::Sender<Answered>>>,
     moved: Notify,
 }
 
 /// A snapshot that the primary keeps; dropped, it is let go.
 struct Snapshot {
-    holds: Arc<Holds>,
-    held: Held,
+    holds: Arc<RemoteSnapshots>,
+    held: HeldSnapshot,
 }
 
-impl Hold for Snapshot {
+impl RemoteSnapshot for Snapshot {
     fn number(&self) -> u64 {
         self.held.number
     }
@@ -84,9 +84,9 @@ impl Drop for Snapshot {
     }
 }
 
-impl Holds {
-    pub fn new(cluster: u128) -> Holds {
-        Holds {
+impl RemoteSnapshots {
+    pub fn new(cluster: u128) -> RemoteSnapshots {
+        RemoteSnapshots {
             core: Mutex::new(Core::new(cluster)),
             moved: Notify::new(),
         }
@@ -162,14 +162,14 @@ impl Holds {
     }
 }
 
-impl Fresh {
+impl StrongReads {
     /// Has connections made when they are wanted, while this node follows.
     pub(super) async fn run_holds(&self) {
         let holds = &self.holds;
         let followed = || self.followed();
         let looking = async {
             while self.node.role() == Role::Replica {
-                tokio::time::sleep(super::fresh::LOOK).await;
+                tokio::time::sleep(super::strong_reads::LOOK).await;
             }
         };
         let carrying = async {
@@ -220,7 +220,7 @@ impl Fresh {
 
     /// See `Engine::hold`. Until the primary has answered, or this node follows no more. None is kept, either, while it can be asked for
     /// timestamps and cannot be asked for this (it takes no more connections, say): reads are not to wait for that.
-    pub(super) async fn keep(self: Arc<Fresh>) -> Result<KeptThere> {
+    pub(super) async fn keep(self: Arc<StrongReads>) -> Result<KeptThere> {
         loop {
             match self.node.role() {
                 Role::Replica => {}
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_for_a_session_that_has_given_up() {
-        let holds = Arc::new(Holds::new(2));
+        let holds = Arc::new(RemoteSnapshots::new(2));
         let told = holds.ask(0);
         holds.core.lock().requests();
         let values = vec![0, 2, 3, 41, 77, 3];

@@ -6,7 +6,7 @@
 //! ```
 //! Each core of a replica has a lane of its own, whose socket it waits for with its sessions': nothing of a fetch crosses a thread. What
 //! is no core (and a core whose connection is not there yet) goes by the last lane, which runs in the runtime and tells where the region
-//! is mapped (`fresh`). A fetch begins when the turn's tasks have run, not when the first of them asks: a read of the same turn that
+//! is mapped (`strong_reads`). A fetch begins when the turn's tasks have run, not when the first of them asks: a read of the same turn that
 //! arrived a little later may use it, too.
 //!
 //! So it is with what else every read looks at: where the primary's words are mapped, and what is counted. Each of the first eight cores has its

@@ -8,10 +8,10 @@
 //! Left out on purpose: what is asked ([`Members`] knows), and the asking end (`control::roads`).
 
 use super::copy_both::CopyBoth;
-use crate::gate::wire::{Stream, Wire};
+use crate::connections::wire::{Stream, Wire};
 use base::{Error, Result, SqlState};
 use futures::future::BoxFuture;
-use sql::engine::{GoOn, MembershipChange};
+use sql::engine::{CheckCancelled, MembershipChange};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +24,18 @@ pub trait Members: Send + Sync {
     fn may_promote(&self) -> Result<()>;
 
     /// A planned promotion of this replica: its report, or none within the time. `None`: the members do not decide that.
-    fn take_over(&self, wait: Duration, go_on: GoOn<'_>) -> Option<Result<Option<String>>>;
+    fn take_over(
+        &self,
+        wait: Duration,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Option<Result<Option<String>>>;
 
     /// The members become others. What happened, in words.
-    fn change(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String>;
+    fn change(
+        &self,
+        change: MembershipChange,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<String>;
 
     /// The cluster as this node sees it; none: it is a member of none.
     fn together(&self) -> Option<Together>;

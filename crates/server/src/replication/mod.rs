@@ -1,12 +1,12 @@
 //! Replication over sockets: the log goes out of a primary, and into a replica.
 //!
 //! ```text
-//! primary   gate ──▶ send.rs    one task per replica, which carries what node::sending says
+//! primary   connections ──▶ send.rs    one task per replica, which carries what node::sending says
 //!           accept.rs           how a replica's connection begins
 //! replica   follow.rs           one task: connects (peer.rs), carries what node::receiving says, takes requests to promote
 //!           bootstrap.rs        before there is a database: carries what node::copying says
 //! both      log_ring.rs       the log's ring in memory that both map, where they are on one host
-//! replica   fresh.rs            strong reads: what sessions ask and wait for; the primary's region is read over connections
+//! replica   strong_reads.rs            strong reads: what sessions ask and wait for; the primary's region is read over connections
 //!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs)
 //! primary   region.rs           its other end
 //! both      holds.rs            snapshots that the primary keeps for transactions of REPEATABLE READ that may move to it
@@ -29,7 +29,6 @@ pub mod bootstrap;
 mod commands;
 pub mod copy_both;
 pub mod follow;
-pub mod fresh;
 pub mod herald;
 mod holds;
 mod lane;
@@ -43,9 +42,9 @@ mod remote;
 pub mod send;
 pub mod shared;
 pub mod site;
+pub mod strong_reads;
 
 pub use follow::Follow;
-pub use fresh::Fresh;
 pub use herald::Herald;
 pub use membership::Membership;
 pub use node::restart::{Restart, Word};
@@ -53,3 +52,4 @@ pub use peer::{Found, Primary, Target};
 pub use place::{Place, ReplicaLag};
 pub use send::Senders;
 pub use site::Site;
+pub use strong_reads::StrongReads;

@@ -3,7 +3,7 @@
 //! A login between nodes is one of the protocol's own ([`protocol::Link`]) with the mechanism `CANON-NODE-1` (`replica::proof`). A login
 //! for any other purpose is a role's, with SCRAM.
 //!
-//! Left out on purpose: the answering end (`gate::startup`).
+//! Left out on purpose: the answering end (`connections::startup`).
 
 use super::Membership;
 use super::membership::{self, MECHANISM, denied};

@@ -2,14 +2,14 @@
 //!
 //! A replica that is not connected has no lag: it has no row and no number, and its own metric says that it is not there.
 
-use super::fresh::placed_here;
-use super::{Follow, Fresh, Senders, Site};
+use super::strong_reads::placed_here;
+use super::{Follow, Senders, Site, StrongReads};
 use base::{Error, Position, Result, SqlState};
-use embedded::engine::{Surroundings, no_member};
+use embedded::engine::{ClusterView, no_member};
 use node::{Node, Role};
-use sql::engine::{GoOn, MembershipChange};
+use sql::cluster_status::{ClusterStatus, Receiver, Sender, lsn};
+use sql::engine::{CheckCancelled, MembershipChange};
 use sql::reading::{Consistency, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
-use sql::standing::{Receiver, Sender, Standing, lsn};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Place {
     /// Commits and rows that were set aside here.
     pub set_aside: (u64, u64),
     /// The same.
-    pub fresh: Option<Arc<Fresh>>,
+    pub strong_reads: Option<Arc<StrongReads>>,
     /// Of a replica that is a site.
     pub site: Option<Arc<Site>>,
 }
@@ -133,7 +133,7 @@ fn not_a_replica() -> Error {
     .hint("Recovery control functions can only be executed during recovery.")
 }
 
-impl Surroundings for Place {
+impl ClusterView for Place {
     fn waits_for(&self) -> String {
         let end = lsn(self.node.recovered_end());
         if self.node.role() == Role::Replica
@@ -169,14 +169,14 @@ impl Surroundings for Place {
         }
     }
 
-    fn standing(&self) -> Standing {
+    fn cluster_status(&self) -> ClusterStatus {
         let marks = self.node.marks();
-        let mut s = Standing {
+        let mut s = ClusterStatus {
             term: self.node.term(),
             current: marks.installed.get(),
             flushed: marks.flushed.get(),
             receiver: self.receiver(),
-            ..Standing::default()
+            ..ClusterStatus::default()
         };
         if let Some(f) = self.node.following() {
             s.received = f.marks.received.get();
@@ -214,32 +214,43 @@ impl Surroundings for Place {
         s
     }
 
-    fn unseal(&self, forget: bool, go_on: GoOn<'_>) -> Result<String> {
+    fn unseal(&self, forget: bool, check_cancelled: CheckCancelled<'_>) -> Result<String> {
         self.senders.may_promote()?;
-        self.senders.lead_again(forget, go_on)
+        self.senders.lead_again(forget, check_cancelled)
     }
 
-    fn change_membership(&self, change: MembershipChange, go_on: GoOn<'_>) -> Result<String> {
+    fn change_membership(
+        &self,
+        change: MembershipChange,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<String> {
         let control = self.senders.control.get();
-        control.ok_or_else(no_member)?.change(change, go_on)
+        control
+            .ok_or_else(no_member)?
+            .change(change, check_cancelled)
     }
 
     fn newer_term_hinted(&self) {
         self.senders.herald.hint();
     }
 
-    fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {
+    fn promote(
+        &self,
+        force: bool,
+        wait: Duration,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<Option<String>> {
         let follow = self
             .follow
             .as_ref()
             .filter(|_| self.node.following().is_some());
         let follow = follow.ok_or_else(not_a_replica)?;
         let control = self.senders.control.get().filter(|_| !force);
-        if let Some(done) = control.and_then(|m| m.take_over(wait, go_on)) {
+        if let Some(done) = control.and_then(|m| m.take_over(wait, check_cancelled)) {
             return done;
         }
         self.senders.may_promote()?;
-        follow.promote(force, wait, go_on)
+        follow.promote(force, wait, check_cancelled)
     }
 
     fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
@@ -252,20 +263,20 @@ impl Surroundings for Place {
                 return ReadPoint::Newest;
             }
         }
-        match &self.fresh {
+        match &self.strong_reads {
             Some(f) => f.read_point(want, reads),
             None => placed_here(&self.node, want),
         }
     }
 
     fn hold(&self, want: &ReadWant) -> Option<Waiting<Kept>> {
-        let fresh = self.fresh.as_ref()?;
+        let strong_reads = self.strong_reads.as_ref()?;
         let strong = want.consistency == Consistency::Strong && want.since().is_some();
-        strong.then(|| Box::pin(fresh.clone().keep()) as Waiting<Kept>)
+        strong.then(|| Box::pin(strong_reads.clone().keep()) as Waiting<Kept>)
     }
 
     fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>> {
-        self.fresh.as_ref()?.readable(at, touches, want)
+        self.strong_reads.as_ref()?.readable(at, touches, want)
     }
 
     fn may_serve(&self) -> bool {
@@ -273,6 +284,6 @@ impl Surroundings for Place {
     }
 
     fn arrival(&self) -> u64 {
-        self.fresh.as_ref().map_or(0, |f| f.now())
+        self.strong_reads.as_ref().map_or(0, |f| f.now())
     }
 }

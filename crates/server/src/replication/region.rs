@@ -7,7 +7,7 @@
 use super::accept::copy_both;
 use super::copy_both::broken;
 use super::shared::Exposed;
-use crate::gate::wire::{Stream, Wire};
+use crate::connections::wire::{Stream, Wire};
 use base::Result;
 use base::region::Region;
 use replica::read::{decode_request, encode_answer, encode_place};

@@ -16,8 +16,8 @@ use super::members::Members;
 use super::shared::Exposed;
 use super::site::certifier;
 use super::{Herald, Membership, holds, region};
-use crate::gate::visitor::{Origin, Visitor};
-use crate::gate::wire::{Stream, Wire};
+use crate::connections::visitor::{Origin, Visitor};
+use crate::connections::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
 use env::Env;
 use futures::stream::{FuturesOrdered, StreamExt};
@@ -27,7 +27,7 @@ use node::{Follower, Node, OlderLog, Promoted, Role};
 use parking_lot::Mutex;
 use replica::proof::Claim;
 use replica::ship::{Heard, Medium, Message, Peer as Standing, Step};
-use sql::engine::GoOn;
+use sql::engine::CheckCancelled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -267,19 +267,23 @@ impl Senders {
     }
 
     /// Leads again, in the term that was named, or in one that no other node draws.
-    pub fn lead_again_as(&self, named: Option<u64>, go_on: GoOn<'_>) -> Result<Promoted> {
+    pub fn lead_again_as(
+        &self,
+        named: Option<u64>,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<Promoted> {
         // No connection of the old term may carry a commit of the new one: replicas would take it for one of the old.
         self.between_terms.store(true, Ordering::SeqCst);
         let alone = loop {
             if self.peers.lock().is_empty() {
                 break Ok(());
             }
-            if let Err(e) = go_on() {
+            if let Err(e) = check_cancelled() {
                 break Err(e);
             }
             self.env.clock.sleep(Duration::from_millis(2));
         };
-        let led = alone.and_then(|()| self.node.lead_again(named, go_on));
+        let led = alone.and_then(|()| self.node.lead_again(named, check_cancelled));
         self.between_terms.store(false, Ordering::SeqCst);
         led.inspect(|p| self.membership.hears(p.term))
     }
@@ -287,7 +291,7 @@ impl Senders {
     /// Leads again after a hand-over that came to nothing.
     ///
     /// `forget`: the primary of the newer term that this node has heard of is lost, and with it what it alone has committed.
-    pub fn lead_again(&self, forget: bool, go_on: GoOn<'_>) -> Result<String> {
+    pub fn lead_again(&self, forget: bool, check_cancelled: CheckCancelled<'_>) -> Result<String> {
         let heard = self.membership.known();
         let deposed = self.node.is_deposed();
         if deposed && !forget {
@@ -298,7 +302,7 @@ impl Senders {
             .hint("Start this node with --replica-of that one. If it is lost for good: canon promote --forget-term --newer-primary-is-down."));
         }
         let heir = self.node.dir().sealed_for().map_err(disk)?;
-        let Promoted { term, start } = self.lead_again_as(None, go_on)?;
+        let Promoted { term, start } = self.lead_again_as(None, check_cancelled)?;
         if deposed {
             let report = format!(
                 "Leading again: term {term} begins after {start}. What the primary of term {heard} has committed is not part of the history: \

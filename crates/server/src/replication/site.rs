@@ -21,7 +21,7 @@ pub(super) mod words;
 use super::Primary;
 use super::commands;
 use super::copy_both::CopyBoth;
-use base::{Candidate, Error, Held, Position, Result, SqlState};
+use base::{Candidate, CommitWait, Error, Position, Result, SqlState};
 use futures::channel::oneshot;
 use node::{Certifier, Node, Outcome, Request, Role};
 use parking_lot::Mutex;
@@ -159,7 +159,7 @@ impl Certifier for Site {
                 Ok(Err((e, shows))) => {
                     site.stats.refused.fetch_add(1, Relaxed);
                     let shown = site.node.upgrade();
-                    let shown = shown.map(|n| n.published(Held::Published(shows)));
+                    let shown = shown.map(|n| n.published(CommitWait::Published(shows)));
                     if let Some(shown) = shown {
                         // Run again before, it would lose to the same transaction.
                         _ = tokio::time::timeout(PATIENCE, shown).await;

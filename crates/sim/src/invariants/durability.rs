@@ -26,7 +26,7 @@ impl World {
             self.check_terms(i, term, at);
             self.check_persisted(i, at);
         }
-        if let base::Held::Applied(at) = a.held
+        if let base::CommitWait::Applied(at) = a.held
             && self.config.needed > 0
         {
             let shows = |m: &Machine| {

@@ -25,7 +25,7 @@ pub mod user_types;
 pub use lookup::Names;
 pub(crate) use types::PLPGSQL;
 
-use crate::standing::Standing;
+use crate::cluster_status::ClusterStatus;
 use base::schema::{INFORMATION_SCHEMA, PG_CATALOG, Relation, Schema, Table, ViewDef};
 use base::{Error, Oid, Result, SqlState, Type, Value};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
@@ -203,8 +203,8 @@ pub trait SessionFacts {
         vec![]
     }
     /// Where the server stands in its cluster.
-    fn standing(&self) -> Standing {
-        Standing::default()
+    fn cluster_status(&self) -> ClusterStatus {
+        ClusterStatus::default()
     }
     fn prepared_statements(&self) -> Vec<PreparedRow> {
         vec![]

@@ -5,7 +5,7 @@
 use super::CatalogScan;
 use super::relations::Rows;
 use super::rows::*;
-use crate::standing::lsn;
+use crate::cluster_status::lsn;
 use base::{Interval, Result, Value};
 
 fn lag(micros: Option<i64>) -> Value {
@@ -21,7 +21,7 @@ fn lag(micros: Option<i64>) -> Value {
 
 /// The replicas that follow. Of those of other roles an ordinary role sees the name only.
 pub(super) fn pg_stat_replication(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
-    for s in cx.facts.standing().senders {
+    for s in cx.facts.cluster_status().senders {
         if !cx.sees_activity_of(s.user) {
             rows.push(&[
                 ("pid", Value::Int4(s.pid)),
@@ -64,7 +64,7 @@ pub(super) fn pg_stat_replication(cx: &CatalogScan<'_>, rows: &mut Rows) -> Resu
 }
 
 pub(super) fn pg_stat_wal_receiver(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
-    let Some(r) = cx.facts.standing().receiver else {
+    let Some(r) = cx.facts.cluster_status().receiver else {
         return Ok(());
     };
     if !cx.sees_activity_of(0) {

@@ -4,8 +4,8 @@
 //! looks something up in the catalog (`pg_get_indexdef`, `has_table_privilege` …) reaches it by name through
 //! [`SessionContext::catalog_function`]; their signatures stand in [`super::catalog`].
 
+use crate::cluster_status::ClusterStatus;
 use crate::engine::MembershipChange;
-use crate::standing::Standing;
 use crate::types::OutputSettings;
 use base::{Error, Oid, Result, SqlState, Type, Value};
 use std::time::Duration;
@@ -97,8 +97,8 @@ pub trait SessionContext {
         Err(no_session())
     }
     /// Where the server stands in its cluster.
-    fn standing(&self) -> Standing {
-        Standing::default()
+    fn cluster_status(&self) -> ClusterStatus {
+        ClusterStatus::default()
     }
     /// The server has handed over and leads again: what happened, in words.
     fn unseal(&self, _forget: bool) -> Result<String> {

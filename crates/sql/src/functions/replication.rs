@@ -1,12 +1,12 @@
 //! Functions of replication, with PostgreSQL's names: where the log is, whether this server follows another, promotion.
 //!
-//! Places in the log are positions, written as PostgreSQL writes `pg_lsn` ([`crate::standing::lsn`]).
+//! Places in the log are positions, written as PostgreSQL writes `pg_lsn` ([`crate::cluster_status::lsn`]).
 
 use super::EvalContext;
 use super::effect::{AT_PRIMARY, OF_THE_NODE};
 use super::registry::{Registry, names::*};
+use crate::cluster_status::{lsn, parse_lsn};
 use crate::engine::MembershipChange;
-use crate::standing::{lsn, parse_lsn};
 use base::{Error, Numeric, Position, Result, SqlState, Value};
 use std::time::Duration;
 
@@ -20,7 +20,10 @@ fn place(p: Position) -> Value {
 }
 
 /// A place of the server's own log, which a server in recovery does not write.
-fn current(c: Ctx<'_, '_>, of: fn(&crate::standing::Standing) -> Position) -> Result<Value> {
+fn current(
+    c: Ctx<'_, '_>,
+    of: fn(&crate::cluster_status::ClusterStatus) -> Position,
+) -> Result<Value> {
     if c.session.in_recovery() {
         return Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -28,15 +31,18 @@ fn current(c: Ctx<'_, '_>, of: fn(&crate::standing::Standing) -> Position) -> Re
         )
         .hint("WAL control functions cannot be executed during recovery."));
     }
-    Ok(place(of(&c.session.standing())))
+    Ok(place(of(&c.session.cluster_status())))
 }
 
 /// What only a server in recovery has; else NULL.
-fn followed(c: Ctx<'_, '_>, of: fn(&crate::standing::Standing) -> Value) -> Result<Value> {
+fn followed(
+    c: Ctx<'_, '_>,
+    of: fn(&crate::cluster_status::ClusterStatus) -> Value,
+) -> Result<Value> {
     if !c.session.in_recovery() {
         return Ok(Value::Null);
     }
-    Ok(of(&c.session.standing()))
+    Ok(of(&c.session.cluster_status()))
 }
 
 fn diff(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {

@@ -18,7 +18,7 @@ use super::settings::{self, Span};
 use super::turns::PATIENCE;
 use super::utility::Modes;
 use crate::engine::Engine;
-use base::{Committing, Error, Held, Position, Result, SqlState, Work};
+use base::{CommitWait, Committing, Error, Position, Result, SqlState, Work};
 use futures::future::{Either, select};
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
@@ -142,8 +142,8 @@ fn left(why: Reason, left: Left) -> Error {
 }
 
 /// A session is ended that waits for this. What a commit's client is told is what PostgreSQL says, where the commit is on this disk.
-fn left_waiting(held: Held, flushed: Position) -> Error {
-    if let Held::Published(_) = held {
+fn left_waiting(held: CommitWait, flushed: Position) -> Error {
+    if let CommitWait::Published(_) = held {
         return interruption(Reason::Terminate);
     }
     if flushed < held.position() {
@@ -385,7 +385,7 @@ impl<E: Engine> Session<E> {
             }
             return Err(e);
         }
-        self.give_way().await;
+        self.wait_for_readers().await;
         let turn = self.turn.take();
         let txn = self.leave();
         let Some(mut txn) = txn else {
@@ -454,7 +454,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Rolls the transaction back, if there is one; what its reply has to wait for.
-    fn undo(&mut self) -> Option<Held> {
+    fn undo(&mut self) -> Option<CommitWait> {
         self.drop_portals();
         let txn = self.leave();
         self.undo_settings();
@@ -626,13 +626,13 @@ impl<E: Engine> Session<E> {
     /// A cancel or a timeout ends the wait, too. What shows something that was read is not shown (57014). A commit cannot be taken back:
     /// once it is on this disk it is acknowledged, with a warning; where the disk is full its outcome is not known (40003, and the same as
     /// a warning). Where the disk has room the log reaches it in some milliseconds, which are waited for.
-    pub(super) async fn published(&mut self, held: Held) -> Result<()> {
+    pub(super) async fn published(&mut self, held: CommitWait) -> Result<()> {
         let engine = &self.shared.engine;
         if engine.is_published(held) {
             return Ok(());
         }
         // A replica has read at what the primary has published, and need not show it as a whole.
-        if matches!(held, Held::Published(p) if p <= self.reading.known) {
+        if matches!(held, CommitWait::Published(p) if p <= self.reading.known) {
             return Ok(());
         }
         let mut ready = engine.published(held);
@@ -647,10 +647,10 @@ impl<E: Engine> Session<E> {
                 None => return Poll::Pending,
                 Some(why) => why,
             };
-            let flushed = engine.standing().flushed;
+            let flushed = engine.cluster_status().flushed;
             let gone = match (why, held) {
                 (Reason::Terminate, _) => Err(left_waiting(held, flushed)),
-                (_, Held::Published(_)) => Err(interruption(why)),
+                (_, CommitWait::Published(_)) => Err(interruption(why)),
                 // Its memory is wanted, which no client has asked for: what it was promised of its commit stands.
                 (Reason::Memory, _) => {
                     self.handle.forget(why);
@@ -699,10 +699,10 @@ impl<E: Engine> Session<E> {
         if token.position <= engine.published_position() {
             return Ok(());
         }
-        if token.position > engine.standing().current {
+        if token.position > engine.cluster_status().current {
             return Err(token.from_the_future());
         }
-        let ready = engine.published(Held::Published(token.position));
+        let ready = engine.published(CommitWait::Published(token.position));
         self.wait_fresh(ready).await.map_err(Exit::here)
     }
 

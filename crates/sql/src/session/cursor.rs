@@ -158,7 +158,7 @@ impl<E: Engine> Session<E> {
         // As PostgreSQL, which asks when a cursor is opened: FETCH goes on after a REVOKE.
         let role = self.state.current_role.get();
         let schema = self.block.txn.as_ref().expect("begun").catalog();
-        super::seam::check_privileges(&schema.schema, role, &plan.prepared)?;
+        super::planner_api::check_privileges(&schema.schema, role, &plan.prepared)?;
         let mut run = Run::new(st.clone(), plan, values, Formats::Text);
         let txn = self.block.txn.as_mut().expect("begun");
         run.park(txn);

@@ -17,7 +17,7 @@ use super::plans::Cached;
 use super::prepared::Body;
 use super::row::Formats;
 use super::run::{Run, Sink, Unfinished};
-use super::{Peer, Session, Shared, seam};
+use super::{Peer, Session, Shared, planner_api};
 use crate::engine::Engine;
 use crate::types::text;
 use base::schema::BOOTSTRAP_ROLE;
@@ -134,7 +134,7 @@ impl<E: Engine> Session<E> {
         match &st.body {
             Body::Empty | Body::Utility(_) => Ok(Answer::default()),
             Body::Ddl(d) => {
-                seam::execute_ddl(self, d)?;
+                planner_api::execute_ddl(self, d)?;
                 self.block.ddl = true;
                 Ok(Answer::default())
             }
@@ -175,7 +175,7 @@ impl<E: Engine> Session<E> {
             }
             v => v.natural_type().expect("not NULL"),
         };
-        seam::assign(v.clone(), from.into(), to, &self.output)
+        planner_api::assign(v.clone(), from.into(), to, &self.output)
     }
 }
 

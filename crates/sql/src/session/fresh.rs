@@ -28,7 +28,7 @@ use super::token::Token;
 use crate::engine::Engine;
 use crate::plan::Prepared;
 use crate::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Reads, Touch, Waiting};
-use base::{Error, Held, Position, Result, Value};
+use base::{CommitWait, Error, Position, Result, Value};
 use futures::future::{Either, select};
 use std::pin::pin;
 use txn::Isolation;
@@ -143,7 +143,7 @@ impl<E: Engine> Session<E> {
                         // The log alone does not say of a term that is not known.
                         let shown: Waiting<()> = match later {
                             true => Box::pin(std::future::pending()),
-                            false => engine.published(Held::Published(t.position)),
+                            false => engine.published(CommitWait::Published(t.position)),
                         };
                         let either: Waiting<ReadPoint> = Box::pin(async move {
                             match select(shown, ready).await {
@@ -231,7 +231,7 @@ impl<E: Engine> Session<E> {
             return Ok(());
         }
         if let Some(at) = self.point(&want, &Vec::new).await? {
-            let shown = self.shared.engine.published(Held::Published(at));
+            let shown = self.shared.engine.published(CommitWait::Published(at));
             self.wait_fresh(shown).await?;
             self.reading.known = self.reading.known.max(at);
         }
@@ -269,7 +269,7 @@ impl<E: Engine> Session<E> {
                     self.reading.known = self.reading.known.max(at);
                     return Ok(());
                 }
-                txn.stand_at(at)
+                txn.set_read_position(at)
             }
         };
         let here = self.await_readable(at, &[Touch::Catalog], &want).await;
@@ -389,7 +389,7 @@ impl<E: Engine> Session<E> {
         waited.map_err(|e| self.or_elsewhere(e))
     }
 
-    /// For what has not begun: the gate takes it to the primary, where that can be.
+    /// For what has not begun: the server takes it to the primary, where that can be.
     pub(super) fn or_elsewhere(&mut self, e: Exit) -> Exit {
         match self.forwards() {
             true => e,

@@ -35,13 +35,13 @@ mod handle;
 mod literals;
 mod notify;
 mod parse;
+mod planner_api;
 mod plans;
 mod prepared;
 mod refused;
 mod roles;
 mod row;
 mod run;
-mod seam;
 mod settings;
 mod signal;
 mod simple;
@@ -255,7 +255,7 @@ pub struct Session<E: Engine> {
     begun: bool,
 }
 
-/// Who is there, as the gate knows.
+/// Who is there, as the server knows.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     pub address: Option<String>,

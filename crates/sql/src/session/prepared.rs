@@ -5,10 +5,10 @@ use super::client::{Client, Column, Format};
 use super::exit::Exit;
 use super::extended::Portal;
 use super::parse::{Parsed, Stmt};
+use super::planner_api;
 use super::plans::{Cached, Plan};
 use super::row::Formats;
 use super::run::{Run, Sink, Work};
-use super::seam;
 use super::utility::Utility;
 use crate::catalog::PreparedRow;
 use crate::engine::Engine;
@@ -125,7 +125,7 @@ impl<E: Engine> Session<E> {
         };
         let body = match &parsed.stmt {
             Stmt::Utility(u) => Body::Utility(u.clone()),
-            Stmt::Sql(s) if seam::has_plan(s) => Body::Rows(s.clone()),
+            Stmt::Sql(s) if planner_api::has_plan(s) => Body::Rows(s.clone()),
             Stmt::Sql(s) => Body::Ddl(Ddl::Statement(s.clone())),
             Stmt::Extra(e) => Body::Ddl(Ddl::Extra(e.clone())),
         };
@@ -295,7 +295,7 @@ impl<E: Engine> Session<E> {
             .plans_made
             .fetch_add(1, Ordering::Relaxed);
         *self.state.catalog.get_mut() = catalog.clone();
-        self.output.catalog = Some(seam::lookup(
+        self.output.catalog = Some(planner_api::lookup(
             &catalog,
             &self.path,
             self.state.current_role.get(),
@@ -305,7 +305,7 @@ impl<E: Engine> Session<E> {
             .iter()
             .map(|&oid| declared_type(&catalog.schema, oid))
             .collect::<Result<_>>()?;
-        seam::prepare(self, ast, &types, &st.source, &catalog).map(Plan::new)
+        planner_api::prepare(self, ast, &types, &st.source, &catalog).map(Plan::new)
     }
 
     /// Keeps a statement under a name; "" is the unnamed one.
@@ -392,7 +392,7 @@ impl<E: Engine> Session<E> {
         let schema = self.seen_catalog().schema.clone();
         let declared: Vec<Oid> = types
             .iter()
-            .map(|t| Ok(seam::type_named(&schema, &self.path, t)?.ty.oid()))
+            .map(|t| Ok(planner_api::type_named(&schema, &self.path, t)?.ty.oid()))
             .collect::<Result<_>>()?;
         let st = self.newest_statement(Some(parsed.clone()), &declared);
         let st = st.await?;
@@ -483,7 +483,7 @@ impl<E: Engine> Session<E> {
         let values = params.into_iter().zip(&st.params);
         let values = values.map(|((v, from), to)| {
             let to = self.type_of_now(*to);
-            seam::assign(v, from, to, &self.output)
+            planner_api::assign(v, from, to, &self.output)
         });
         Ok(values.collect::<Result<_>>()?)
     }

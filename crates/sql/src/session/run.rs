@@ -15,10 +15,10 @@ use super::client::{Client, Column, Severity};
 use super::copy::CopyOut;
 use super::exit::{Exit, at_primary_only};
 use super::handle::{Reason, Waits};
+use super::planner_api;
 use super::plans::Plan;
 use super::prepared::{Ddl, Statement};
 use super::row::{Formats, put_row};
-use super::seam;
 use super::{Deed, Session, block};
 use crate::engine::Engine;
 use crate::exec::{ExecContext, Execution, Go};
@@ -36,7 +36,7 @@ const ATTEMPTS: u32 = 20;
 /// The same at a site. Then it goes to the primary, where it waits for the row that it loses to.
 const AT_SITE: u32 = 4;
 /// Milliseconds that a commit waits at most for one that has read what it overwrites.
-const GIVE_WAY: u64 = 10;
+const READERS_LIMIT: u64 = 10;
 /// Rows between looks at how much is waiting to be sent.
 const CHUNK: usize = 256;
 /// Bytes of replies that wait at most while a SELECT streams.
@@ -505,7 +505,7 @@ impl<E: Engine> Session<E> {
                 return Err(Exit::Forward(at_primary_only("the statement")).into());
             }
             Work::Ddl(s) => {
-                let done = seam::execute_ddl(self, s);
+                let done = planner_api::execute_ddl(self, s);
                 if s.changes() {
                     match &done {
                         Ok(o) => self.audit(Ok(o)),
@@ -569,7 +569,7 @@ impl<E: Engine> Session<E> {
         if self.output.catalog.is_none() {
             let role = self.state.current_role.get();
             let catalog = self.state.catalog.get_mut();
-            self.output.catalog = Some(seam::lookup(catalog, &self.path, role));
+            self.output.catalog = Some(planner_api::lookup(catalog, &self.path, role));
         }
     }
 
@@ -713,7 +713,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Tells auditors of a change of schema, roles or rights, or of why it was refused.
-    fn audit(&self, done: std::result::Result<&seam::Outcome, &Error>) {
+    fn audit(&self, done: std::result::Result<&planner_api::Outcome, &Error>) {
         let state = &self.state;
         let text = self.handle.activity.lock().query.clone();
         self.shared.host.audit(&Deed {
@@ -754,7 +754,11 @@ impl<E: Engine> Session<E> {
         }
         let role = self.state.current_role.get();
         let schema = &self.state.catalog.get_mut().schema;
-        Ok(seam::check_privileges(schema, role, &run.plan.prepared)?)
+        Ok(planner_api::check_privileges(
+            schema,
+            role,
+            &run.plan.prepared,
+        )?)
     }
 
     pub(super) async fn wait_for_lock(&mut self) -> Result<()> {
@@ -817,7 +821,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Before a commit: lets transactions end that have read what it overwrites (`txn::contention`), if they do so soon.
-    pub(super) async fn give_way(&mut self) {
+    pub(super) async fn wait_for_readers(&mut self) {
         let Some(txn) = &self.block.txn else { return };
         for reader in txn.readers_in_the_way() {
             let txn = self.block.txn.as_mut().expect("looked at above");
@@ -832,7 +836,7 @@ impl<E: Engine> Session<E> {
 
     /// Waits for the end of another transaction, but not for long; whether it has ended.
     async fn wait_politely(&mut self, end: LockWait) -> bool {
-        let limit = self.shared.host.monotonic_millis() + GIVE_WAY;
+        let limit = self.shared.host.monotonic_millis() + READERS_LIMIT;
         self.handle.begin_wait(limit, Waits::Lock);
         let ended = {
             let interrupted = pin!(self.handle.interruption());
@@ -861,7 +865,7 @@ impl<E: Engine> Session<E> {
         };
     }
 
-    /// Notices of `seam`, as a severity and an error each.
+    /// Notices of `planner_api`, as a severity and an error each.
     pub(super) fn warn<C: Client>(&mut self, c: &mut C, code: SqlState, message: &str) {
         self.notice(c, Severity::Warning, &Error::new(code, message));
     }

@@ -12,12 +12,12 @@ use super::token::Token;
 use crate::catalog::{
     ActivityRow, CursorRow, DatabaseStats, PreparedRow, SessionFacts, SettingRow,
 };
+use crate::cluster_status::ClusterStatus;
 use crate::ddl::privileges;
-use crate::engine::{Engine, GoOn, MembershipChange, Outcome};
+use crate::engine::{CheckCancelled, Engine, MembershipChange, Outcome};
 use crate::functions::SessionContext;
-use crate::standing::Standing;
 use base::schema::{Relation, Schema, SequenceDef, ViewDef, privilege};
-use base::{Error, Held, Oid, Position, Result, SqlState, Type, Value};
+use base::{CommitWait, Error, Oid, Position, Result, SqlState, Type, Value};
 use sqlparser::tokenizer::Location;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -135,9 +135,9 @@ impl<E: Engine> State<E> {
     }
 
     /// What the end of the transaction has to wait for, with the numbers that it has drawn.
-    pub fn with_drawn(&self, held: Held) -> Held {
+    pub fn with_drawn(&self, held: CommitWait) -> CommitWait {
         match (held, self.drawn.take()) {
-            (Held::Published(p), drawn) => Held::Published(p.max(drawn)),
+            (CommitWait::Published(p), drawn) => CommitWait::Published(p.max(drawn)),
             (held, _) => held,
         }
     }
@@ -172,7 +172,7 @@ impl<E: Engine> State<E> {
             engine.newer_term_hinted();
         }
         token.check(&history)?;
-        if !engine.follows() && token.position > engine.standing().current {
+        if !engine.follows() && token.position > engine.cluster_status().current {
             return Err(token.from_the_future());
         }
         Ok(())
@@ -337,15 +337,18 @@ impl<E: Engine> State<E> {
 
 impl<E: Engine> State<E> {
     /// An error when the statement was told to end.
-    fn go_on(&self) -> Result<()> {
+    fn check_cancelled(&self) -> Result<()> {
         let why = self.handle.interrupted();
         why.map_or(Ok(()), |why| Err(super::run::interruption(why)))
     }
 
     /// For what waits on this thread, which serves nobody else meanwhile; it can be cancelled.
-    pub(super) fn blocking<T>(&self, wait: impl FnOnce(GoOn<'_>) -> Result<T>) -> Result<T> {
+    pub(super) fn blocking<T>(
+        &self,
+        wait: impl FnOnce(CheckCancelled<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.shared.host.aside();
-        wait(&|| self.go_on())
+        wait(&|| self.check_cancelled())
     }
 }
 
@@ -353,7 +356,7 @@ impl<E: Engine> State<E> {
     /// What a commit at this position waits for.
     fn commit_waits(&self, position: u64) -> Option<Waits> {
         let engine = &self.shared.engine;
-        if position != Handle::ROOM && engine.standing().flushed.as_u64() >= position {
+        if position != Handle::ROOM && engine.cluster_status().flushed.as_u64() >= position {
             return Some(Waits::Replicas);
         }
         match engine.is_disk_full() {
@@ -518,7 +521,7 @@ impl<E: Engine> SessionContext for State<E> {
             self.shared.host.aside();
         }
         while left > 0.0 {
-            self.go_on()?;
+            self.check_cancelled()?;
             self.shared
                 .host
                 .sleep(Duration::from_secs_f64(left.min(STEP)));
@@ -539,8 +542,8 @@ impl<E: Engine> SessionContext for State<E> {
         self.shared.engine.follows()
     }
 
-    fn standing(&self) -> Standing {
-        self.shared.engine.standing()
+    fn cluster_status(&self) -> ClusterStatus {
+        self.shared.engine.cluster_status()
     }
 
     fn signal(&self, pid: i32, end: bool, wait: Duration) -> Result<bool> {
@@ -583,7 +586,7 @@ impl<E: Engine> SessionContext for State<E> {
                 "permission denied for function canon_unseal",
             ));
         }
-        self.blocking(|go_on| self.shared.engine.unseal(forget, go_on))
+        self.blocking(|check_cancelled| self.shared.engine.unseal(forget, check_cancelled))
     }
 
     fn change_membership(&self, change: MembershipChange) -> Result<String> {
@@ -594,7 +597,7 @@ impl<E: Engine> SessionContext for State<E> {
             ));
         }
         let engine = &self.shared.engine;
-        self.blocking(|go_on| engine.change_membership(change.clone(), go_on))
+        self.blocking(|check_cancelled| engine.change_membership(change.clone(), check_cancelled))
     }
 
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
@@ -604,7 +607,7 @@ impl<E: Engine> SessionContext for State<E> {
                 "permission denied for function pg_promote",
             ));
         }
-        self.blocking(|go_on| self.shared.engine.promote(force, wait, go_on))
+        self.blocking(|check_cancelled| self.shared.engine.promote(force, wait, check_cancelled))
     }
 
     fn transaction_status(&self, token: &str) -> Result<&'static str> {
@@ -632,7 +635,7 @@ impl<E: Engine> SessionContext for State<E> {
         types: &[Type],
         args: &[Value],
     ) -> Result<Value> {
-        super::seam::catalog_function(self, name, types, args)
+        super::planner_api::catalog_function(self, name, types, args)
     }
 }
 
@@ -699,8 +702,8 @@ impl<E: Engine> SessionFacts for State<E> {
             .collect()
     }
 
-    fn standing(&self) -> Standing {
-        self.shared.engine.standing()
+    fn cluster_status(&self) -> ClusterStatus {
+        self.shared.engine.cluster_status()
     }
 
     fn prepared_statements(&self) -> Vec<PreparedRow> {

@@ -9,8 +9,8 @@
 //!
 //! Left out on purpose: a signature. Who makes up a token can only make his own reads wait, or fail.
 
+use crate::cluster_status::{lsn, parse_lsn};
 use crate::reading::History;
-use crate::standing::{lsn, parse_lsn};
 use base::{Error, Position, Result, SqlState};
 use std::fmt;
 

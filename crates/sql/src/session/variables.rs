@@ -67,7 +67,7 @@ impl<E: Engine> Session<E> {
             ));
         }
         self.state
-            .blocking(|go_on| self.shared.engine.checkpoint(go_on))?;
+            .blocking(|check_cancelled| self.shared.engine.checkpoint(check_cancelled))?;
         Ok(())
     }
 

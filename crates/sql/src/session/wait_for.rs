@@ -15,9 +15,9 @@ use super::parse::Fault;
 use super::run::interruption;
 use super::settings::milliseconds_of;
 use super::utility::{Utility, Words};
+use crate::cluster_status::{lsn, parse_lsn};
 use crate::engine::Engine;
-use crate::standing::{lsn, parse_lsn};
-use base::{Error, Held, Position, Result, SqlState};
+use base::{CommitWait, Error, Position, Result, SqlState};
 use futures::future::{Either, select};
 use sqlparser::tokenizer::Token;
 use std::pin::pin;
@@ -190,8 +190,8 @@ impl<E: Engine> Session<E> {
             };
             let pause = pin!(c.pause(look.min(left.map_or(look, Duration::from_millis))));
             let reached = match w.mode {
-                Mode::Replay => engine.published(Held::Published(w.at)),
-                Mode::PrimaryFlush => engine.published(Held::Flushed(w.at)),
+                Mode::Replay => engine.published(CommitWait::Published(w.at)),
+                Mode::PrimaryFlush => engine.published(CommitWait::Flushed(w.at)),
                 Mode::Write | Mode::Flush => Box::pin(std::future::pending()),
             };
             let interrupted = pin!(self.handle.interruption());
@@ -211,12 +211,12 @@ impl<E: Engine> Session<E> {
         let shown = engine.published_position();
         match mode {
             Mode::Replay => shown,
-            Mode::Write => shown.max(engine.standing().received),
+            Mode::Write => shown.max(engine.cluster_status().received),
             Mode::Flush => {
-                let r = engine.standing().receiver;
+                let r = engine.cluster_status().receiver;
                 r.map_or(Position::ZERO, |r| r.persisted)
             }
-            Mode::PrimaryFlush => engine.standing().flushed,
+            Mode::PrimaryFlush => engine.cluster_status().flushed,
         }
     }
 }

@@ -30,9 +30,9 @@ use crate::writes::TableWrites;
 
 /// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
 pub trait CommitOrder {
-    /// Waits while too much waits for the log; before a commit locks anything, because the log may wait for who waits for that. `go_on` is
+    /// Waits while too much waits for the log; before a commit locks anything, because the log may wait for who waits for that. `check_cancelled` is
     /// asked every few milliseconds: an error of it ends the wait.
-    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()>;
+    fn wait_for_room(&self, check_cancelled: &dyn Fn() -> Result<()>) -> Result<()>;
 
     /// The next position, and a ticket for its place in the order. An error (a full disk, say) refuses the commit.
     fn begin(&self) -> Result<(Position, u64)>;

@@ -65,8 +65,8 @@ fn a_value_that_is_moved_among_its_records_is_not_refused() {
 struct Between<'a>(&'a MemoryOrder, &'a dyn Fn());
 
 impl CommitOrder for Between<'_> {
-    fn wait_for_room(&self, go_on: &dyn Fn() -> base::Result<()>) -> base::Result<()> {
-        self.0.wait_for_room(go_on)
+    fn wait_for_room(&self, check_cancelled: &dyn Fn() -> base::Result<()>) -> base::Result<()> {
+        self.0.wait_for_room(check_cancelled)
     }
 
     fn begin(&self) -> base::Result<(Position, u64)> {

@@ -10,12 +10,12 @@
 //! The primary says that it is there without being asked. A question of the site would stand behind a large candidate in the same stream, and
 //! the site would take a slow line for a lost one.
 //!
-//! Left out on purpose: several threads for the short candidates of one site. Each site has its own connection, which is on one of the gate's
+//! Left out on purpose: several threads for the short candidates of one site. Each site has its own connection, which is on one of the server's
 //! cores.
 
 use super::words::{Answer, Certify, decode_asked};
 use crate::replication::copy_both::{CopyBoth, lost};
-use base::{Candidate, Error, Held, Position, Result, SqlState};
+use base::{Candidate, CommitWait, Error, Position, Result, SqlState};
 use env::turns::afterwards;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -42,7 +42,7 @@ const FEW: u64 = 1_000;
 type Answering = BoxFuture<'static, Answer>;
 
 /// A verdict, once it may leave.
-async fn committed(node: Arc<Node>, number: u64, held: Held) -> Answer {
+async fn committed(node: Arc<Node>, number: u64, held: CommitWait) -> Answer {
     // Candidates that came with this one have committed by then: one flush for all.
     afterwards().await;
     node.flush_here(false);

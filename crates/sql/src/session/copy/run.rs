@@ -346,7 +346,7 @@ impl<E: Engine> Session<E> {
         }
         let role = self.state.current_role.get();
         let catalog = txn.catalog();
-        super::super::seam::check_privileges(&catalog.schema, role, &plan.prepared)?;
+        super::super::planner_api::check_privileges(&catalog.schema, role, &plan.prepared)?;
         if copy.filter.is_some() && plan.columns[0].ty.ty != Type::Bool {
             return Err(Error::new(
                 SqlState::DATATYPE_MISMATCH,

@@ -9,7 +9,7 @@
 //!                                replies as they are  ◀──
 //!   come_back: what has changed in the session     ◀──   returned, before each ReadyForQuery outside of a transaction
 //! ```
-//! The gate carries messages and replies; what they mean for the session is decided here. A transaction moves once, and all of it
+//! The server carries messages and replies; what they mean for the session is decided here. A transaction moves once, and all of it
 //! that follows runs there, so that it sees its own writes. (Nothing is logged before commit, so the replica could not show them:
 //! the shortcut of SCC §4.4 does not apply.) What it has changed at a site goes along. Cursors and named portals that were opened before stay here, with the snapshot that they took
 //! when they were declared or bound.
@@ -44,7 +44,7 @@ use bytes::{Get, Put};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use txn::Hold;
+use txn::RemoteSnapshot;
 
 /// The kinds of work that an adoption begins.
 const NOTHING: u8 = 0;
@@ -87,7 +87,7 @@ pub struct Known {
 /// This session's part in forwarding.
 #[derive(Default)]
 pub struct Forward {
-    /// There is a way to the primary (the gate's to say).
+    /// There is a way to the primary (the server's to say).
     pub(super) way: bool,
     /// The transaction runs at the primary.
     pub(super) moved: bool,
@@ -102,7 +102,7 @@ pub struct Forward {
     /// Raised by each change of the prepared statements.
     pub(super) version: u64,
     /// What the primary keeps for the transaction that is on its way there.
-    pub(super) hold: Option<Box<dyn Hold>>,
+    pub(super) hold: Option<Box<dyn RemoteSnapshot>>,
     /// This session is another's, at the primary.
     pub(super) adopted: Option<Box<Adopted>>,
 }
@@ -215,7 +215,7 @@ impl Modes {
 }
 
 impl<E: Engine> Session<E> {
-    /// The gate can reach the primary for this session.
+    /// The server can reach the primary for this session.
     pub fn allow_forwarding(&mut self) {
         self.forward.way = true;
     }

@@ -10,7 +10,7 @@ use super::super::parse::{Parsed, Stmt, parse};
 use super::super::plans::Plan;
 use super::super::prepared::{Body, Statement};
 use super::super::utility::Utility;
-use super::super::{Session, run, seam};
+use super::super::{Session, planner_api, run};
 use super::to_primary;
 use crate::engine::Engine;
 use base::Result;
@@ -130,7 +130,7 @@ impl<E: Engine> Session<E> {
         match &p.stmt {
             Stmt::Extra(_) => true,
             Stmt::Sql(s) => {
-                !seam::has_plan(s) || !self.may_run(Class::of(s, &p.text).runs(), block)
+                !planner_api::has_plan(s) || !self.may_run(Class::of(s, &p.text).runs(), block)
             }
             Stmt::Utility(u) => match &**u {
                 Utility::Copy(c) => c.writes(),

@@ -22,14 +22,14 @@ use super::super::utility::Utility;
 use super::super::{Session, run};
 use crate::engine::Engine;
 use crate::plan::Prepared;
-use base::{Error, Held, Result, SqlState, Work};
+use base::{CommitWait, Error, Result, SqlState, Work};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 use txn::Isolation;
 
 /// What comes of a commit that another node decides.
-type Decided = Pin<Box<dyn Future<Output = Result<Held>> + Send>>;
+type Decided = Pin<Box<dyn Future<Output = Result<CommitWait>> + Send>>;
 
 /// The session stops waiting for a commit that another node decides. It may commit.
 fn unknown(why: Reason) -> Error {
@@ -136,7 +136,7 @@ impl<E: Engine> Session<E> {
         &mut self,
         mut decided: Decided,
         token: &str,
-    ) -> Result<Held> {
+    ) -> Result<CommitWait> {
         self.handle.begin_wait(0, Waits::Verdict);
         let outcome = poll_fn(|cx| {
             if let Poll::Ready(outcome) = decided.as_mut().poll(cx) {
@@ -168,7 +168,7 @@ impl<E: Engine> Session<E> {
         if at <= engine.published_position() {
             return Ok(());
         }
-        let mut shown = engine.published(Held::Published(at));
+        let mut shown = engine.published(CommitWait::Published(at));
         self.handle.begin_wait(0, Waits::Freshness);
         let waited = poll_fn(|cx| {
             if let Poll::Ready(r) = shown.as_mut().poll(cx) {

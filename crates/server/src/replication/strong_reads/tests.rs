@@ -5,7 +5,7 @@ use base::{Consistency, ReadPolicy};
 use futures::FutureExt;
 use node::NodeOptions;
 
-fn fresh(path: &std::path::Path) -> Arc<Fresh> {
+fn strong_reads(path: &std::path::Path) -> Arc<StrongReads> {
     drop(Node::open(path, NodeOptions::default()).expect("a new database"));
     let options = NodeOptions {
         replica: true,
@@ -13,11 +13,11 @@ fn fresh(path: &std::path::Path) -> Arc<Fresh> {
     };
     let node = Arc::new(Node::open(path, options).expect("a replica"));
     let primary = Primary::parse("127.0.0.1:1").expect("an address");
-    Arc::new(Fresh::new(primary, "reader".into(), node, Env::os()))
+    Arc::new(StrongReads::new(primary, "reader".into(), node, Env::os()))
 }
 
 /// Nobody serves the lanes any more, and who waited was woken.
-fn promote(f: &Fresh) {
+fn promote(f: &StrongReads) {
     f.node.promote().expect("promoted");
     f.disconnected();
 }
@@ -33,7 +33,7 @@ fn want(policy: ReadPolicy) -> ReadWant {
 #[test]
 fn a_read_that_finds_its_node_promoted_does_not_wait_for_an_answer() {
     let scratch = tempfile::tempdir().expect("a directory");
-    let f = fresh(scratch.path());
+    let f = strong_reads(scratch.path());
     let mine = want(ReadPolicy::ReadWait);
     let ReadPoint::Wait(asks) = f.read_point(&mine, &Vec::new) else {
         panic!("there is no timestamp");
@@ -49,7 +49,7 @@ fn a_read_that_finds_its_node_promoted_does_not_wait_for_an_answer() {
 #[test]
 fn a_read_that_waits_is_woken_by_a_promotion() {
     let scratch = tempfile::tempdir().expect("a directory");
-    let f = fresh(scratch.path());
+    let f = strong_reads(scratch.path());
     let mine = want(ReadPolicy::Tracker);
     let ReadPoint::Wait(mut waits) = f.read_point(&mine, &Vec::new) else {
         panic!("there is no timestamp");

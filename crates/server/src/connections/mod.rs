@@ -61,7 +61,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(5);
 
 /// The server's side of all connections.
-pub struct Gate<E: Engine> {
+pub struct Connections<E: Engine> {
     pub shared: Arc<Shared<E>>,
     pub entrance: Entrance,
     secret: [u8; 32],
@@ -82,7 +82,7 @@ pub struct Gate<E: Engine> {
     pub refused: AtomicUsize,
 }
 
-impl<E: Engine> Gate<E> {
+impl<E: Engine> Connections<E> {
     /// Inside of a runtime, whose timers the connections use. They run on `cores` threads of their own.
     pub fn new(
         shared: Arc<Shared<E>>,
@@ -90,7 +90,7 @@ impl<E: Engine> Gate<E> {
         entrance: Entrance,
         senders: Arc<Senders>,
         forward: Option<Arc<Pool>>,
-    ) -> Result<Arc<Gate<E>>> {
+    ) -> Result<Arc<Connections<E>>> {
         let mut secret = [0; 32];
         shared.host.random(&mut secret);
         let cores = Cores::start(cores).map_err(|e| {
@@ -99,7 +99,7 @@ impl<E: Engine> Gate<E> {
                 format!("could not start the connections' threads: {e}"),
             )
         })?;
-        Ok(Arc::new(Gate {
+        Ok(Arc::new(Connections {
             shared,
             entrance,
             secret,
@@ -127,7 +127,7 @@ impl<E: Engine> Gate<E> {
         self.cores.moves()
     }
 
-    /// Keeps time limits, and long statements from holding up others. Runs until the gate is closed and empty.
+    /// Keeps time limits, and long statements from holding up others. Runs until the server is closed and empty.
     pub async fn keep_time(self: Arc<Self>) {
         let mut every = tokio::time::interval(TICK);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -143,7 +143,7 @@ impl<E: Engine> Gate<E> {
         }
     }
 
-    /// Takes connections from a TCP listener until [`Gate::close`].
+    /// Takes connections from a TCP listener until [`Connections::close`].
     pub async fn listen(self: Arc<Self>, listener: TcpListener) {
         while let Some(accepted) = self.next(listener.accept()).await {
             match accepted {
@@ -164,7 +164,7 @@ impl<E: Engine> Gate<E> {
         }
     }
 
-    /// Takes connections from a Unix socket until [`Gate::close`].
+    /// Takes connections from a Unix socket until [`Connections::close`].
     pub async fn listen_unix(self: Arc<Self>, listener: UnixListener) {
         while let Some(accepted) = self.next(listener.accept()).await {
             match accepted {
@@ -380,7 +380,7 @@ impl Drop for Shipped<'_> {
 }
 
 /// A connection is counted until it is gone, also when it panics.
-struct Left<'a, E: Engine>(&'a Gate<E>);
+struct Left<'a, E: Engine>(&'a Connections<E>);
 
 impl<E: Engine> Drop for Left<'_, E> {
     fn drop(&mut self) {

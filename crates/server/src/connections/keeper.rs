@@ -6,7 +6,7 @@
 //!
 //! Left out on purpose: pages that are partly in use.
 
-use super::Gate;
+use super::Connections;
 use sql::engine::Engine;
 
 /// Bytes freed that are worth giving back.
@@ -18,7 +18,7 @@ const TREES: u64 = 1_000;
 
 /// See the head of the file.
 pub(super) struct Keeper<'a, E: Engine> {
-    gate: &'a Gate<E>,
+    connections: &'a Connections<E>,
     /// The most that was taken since pages were given back, and when that was. Bytes, milliseconds.
     peak: i64,
     given_at: u64,
@@ -29,9 +29,9 @@ pub(super) struct Keeper<'a, E: Engine> {
 }
 
 impl<'a, E: Engine> Keeper<'a, E> {
-    pub fn new(gate: &'a Gate<E>) -> Keeper<'a, E> {
+    pub fn new(connections: &'a Connections<E>) -> Keeper<'a, E> {
         Keeper {
-            gate,
+            connections,
             peak: 0,
             given_at: 0,
             again: false,
@@ -42,12 +42,12 @@ impl<'a, E: Engine> Keeper<'a, E> {
 
     /// To be called every few milliseconds.
     pub fn tick(&mut self, now: u64) {
-        let engine = &self.gate.shared.engine;
+        let engine = &self.connections.shared.engine;
         if now >= self.trees_at + TREES {
             self.trees = engine.tree_memory();
             self.trees_at = now;
         }
-        let total = &self.gate.shared.sessions.memory;
+        let total = &self.connections.shared.sessions.memory;
         total.tick(engine.row_memory() + self.trees);
         let taken = base::memory::process();
         self.peak = self.peak.max(taken);
@@ -56,7 +56,7 @@ impl<'a, E: Engine> Keeper<'a, E> {
             self.again = freed > WORTH.max(taken / 16);
             self.given_at = now;
             self.peak = taken;
-            self.gate.cores.each(|| {
+            self.connections.cores.each(|| {
                 base::memory::flush();
                 store::give_pages_back();
             });

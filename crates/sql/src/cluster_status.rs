@@ -58,7 +58,7 @@ pub struct Receiver {
 
 /// Where this node stands.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct ClusterStatus {
     pub term: u64,
     /// Newest commit that has been given to the log; at a replica: shown.
     pub current: Position,

@@ -28,7 +28,7 @@
 //!
 //! Left out on purpose: PostgreSQL's own replication protocol.
 
-use super::Gate;
+use super::Connections;
 use super::look::Look;
 use super::visitor::{Origin, Visitor};
 use super::wire::{Stream, Wire, gone};
@@ -84,8 +84,8 @@ impl Hello {
 }
 
 /// Waits for a while until the server serves; 57P03.
-async fn opened<E: Engine>(gate: &Gate<E>) -> Result<()> {
-    let Some(opening) = gate.shared.engine.opening() else {
+async fn opened<E: Engine>(connections: &Connections<E>) -> Result<()> {
+    let Some(opening) = connections.shared.engine.opening() else {
         return Ok(());
     };
     match tokio::time::timeout(OPENING, opening.ready).await {
@@ -95,7 +95,11 @@ async fn opened<E: Engine>(gate: &Gate<E>) -> Result<()> {
             SqlState::CANNOT_CONNECT_NOW,
             format!(
                 "the database system is not serving yet: {}",
-                gate.shared.engine.opening().map_or(opening.why, |o| o.why)
+                connections
+                    .shared
+                    .engine
+                    .opening()
+                    .map_or(opening.why, |o| o.why)
             ),
         )
         .hint("A superuser may connect with options='-c canon.maintenance=on' to promote it.")),
@@ -116,19 +120,19 @@ pub enum Started<E: Engine> {
 /// Brings a connection to its session. `None`: it was a cancel request, or the client went away.
 pub async fn start<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
-    gate: &Gate<E>,
+    connections: &Connections<E>,
     origin: &Origin,
     full: bool,
 ) -> Result<Option<Started<E>>> {
-    let Some(hello) = hello(wire, gate, origin).await? else {
+    let Some(hello) = hello(wire, connections, origin).await? else {
         return Ok(None);
     };
     // Cancel requests pass when there is no room for more.
     if full && hello.purpose != Some(Purpose::Control) {
-        return Err(gate.too_many());
+        return Err(connections.too_many());
     }
     let user = hello.user.clone();
-    let started = enter(wire, gate, origin, hello).await;
+    let started = enter(wire, connections, origin, hello).await;
     if let Err(e) = &started
         && is_refusal(e)
     {
@@ -161,34 +165,34 @@ fn is_refusal(e: &Error) -> bool {
 /// From a client's first words to what its connection is for.
 async fn enter<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
-    gate: &Gate<E>,
+    connections: &Connections<E>,
     origin: &Origin,
     hello: Hello,
 ) -> Result<Option<Started<E>>> {
-    if !origin.local && !wire.stream.is_secured() && !gate.entrance.allow_plain_network {
+    if !origin.local && !wire.stream.is_secured() && !connections.entrance.allow_plain_network {
         return Err(plain_refused());
     }
     if hello.purpose == Some(Purpose::Terms) {
         // The proof is the login: such a connection reads and writes nothing.
-        prove(wire, gate, Purpose::Terms).await?;
+        prove(wire, connections, Purpose::Terms).await?;
         wire.out.authentication_ok();
         wire.out.ready(TxnStatus::Idle);
         return Ok(Some(Started::Terms));
     }
     if hello.purpose == Some(Purpose::Control) {
-        prove(wire, gate, Purpose::Control).await?;
+        prove(wire, connections, Purpose::Control).await?;
         wire.out.authentication_ok();
         wire.out.ready(TxnStatus::Idle);
         return Ok(Some(Started::Control));
     }
-    authenticate(wire, gate, origin, &hello).await?;
+    authenticate(wire, connections, origin, &hello).await?;
     if hello.purpose.is_none() && hello.proves {
-        prove(wire, gate, Purpose::Proxy).await?;
+        prove(wire, connections, Purpose::Proxy).await?;
     }
-    let hello = on_behalf(wire.stream.is_secured(), gate, origin, hello).await?;
+    let hello = on_behalf(wire.stream.is_secured(), connections, origin, hello).await?;
     let mut member = None;
     if let Some(purpose) = hello.purpose {
-        let catalog = gate.shared.engine.catalog();
+        let catalog = connections.shared.engine.catalog();
         let role = catalog.schema.role_named(&hello.user);
         let role = role.filter(|r| r.superuser || r.replication);
         let user = role.map(|r| r.id).ok_or_else(|| {
@@ -198,7 +202,7 @@ async fn enter<S: Stream, E: Engine>(
             )
         })?;
         if hello.proves {
-            member = Some(prove(wire, gate, purpose).await?);
+            member = Some(prove(wire, connections, purpose).await?);
         }
         if purpose == Purpose::Sessions && member.is_none() {
             return Err(Error::new(
@@ -219,22 +223,25 @@ async fn enter<S: Stream, E: Engine>(
             return Ok(Some(Started::Replica(visitor)));
         }
     }
-    if hello.database != gate.shared.database {
+    if hello.database != connections.shared.database {
         return Err(Error::new(
             SqlState::INVALID_CATALOG_NAME,
             format!("database \"{}\" does not exist", hello.database),
         ));
     }
     if !hello.is_maintenance() {
-        opened(gate).await?;
+        opened(connections).await?;
     }
     let mut secret = [0; 4];
-    gate.shared.host.random(&mut secret);
-    let handle = gate.shared.sessions.register(i32::from_be_bytes(secret));
+    connections.shared.host.random(&mut secret);
+    let handle = connections
+        .shared
+        .sessions
+        .register(i32::from_be_bytes(secret));
     let pid = handle.pid;
-    let began = begin(wire, gate, origin, &hello, handle);
+    let began = begin(wire, connections, origin, &hello, handle);
     if began.is_err() {
-        gate.shared.sessions.remove(pid);
+        connections.shared.sessions.remove(pid);
     }
     began.map(|s| Some(Started::Session(Box::new(s))))
 }
@@ -242,11 +249,11 @@ async fn enter<S: Stream, E: Engine>(
 /// Has the other end prove that it is a node of this cluster, and proves it to it; the node's name. What it claims is heard.
 async fn prove<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
-    gate: &Gate<E>,
+    connections: &Connections<E>,
     purpose: Purpose,
 ) -> Result<String> {
-    let claim = prove_to(wire, &gate.senders.membership, purpose).await?;
-    gate.senders.told(&claim);
+    let claim = prove_to(wire, &connections.senders.membership, purpose).await?;
+    connections.senders.told(&claim);
     Ok(claim.node)
 }
 
@@ -322,7 +329,7 @@ fn chosen<'a>(message: &'a [u8], mechanism: &str) -> Result<&'a [u8]> {
 /// Gives the session to the role that `canon.session_user` names.
 async fn on_behalf<E: Engine>(
     tls: bool,
-    gate: &Gate<E>,
+    connections: &Connections<E>,
     origin: &Origin,
     mut hello: Hello,
 ) -> Result<Hello> {
@@ -331,7 +338,7 @@ async fn on_behalf<E: Engine>(
         return Ok(hello);
     };
     let (_, name) = hello.parameters.remove(at);
-    let schema = gate.shared.engine.catalog().schema.clone();
+    let schema = connections.shared.engine.catalog().schema.clone();
     let own = schema.role_named(&hello.user);
     if hello.purpose == Some(Purpose::Replica) || !own.is_some_and(|r| r.superuser) {
         return Err(Error::new(
@@ -342,14 +349,16 @@ async fn on_behalf<E: Engine>(
     hello.user = name;
     let may = |schema: &Schema| {
         may_log_in(schema, &hello.user)?;
-        match method(tls, gate, origin, &hello, schema)? {
+        match method(tls, connections, origin, &hello, schema)? {
             Some(Method::Cert) => Err(no_certificate()),
             _ => Ok(()),
         }
     };
     if may(&schema).is_err() {
-        Look::at(&*gate.shared.engine, &gate.looks).end().await;
-        may(&gate.shared.engine.catalog().schema)?;
+        Look::at(&*connections.shared.engine, &connections.looks)
+            .end()
+            .await;
+        may(&connections.shared.engine.catalog().schema)?;
     }
     Ok(hello)
 }
@@ -367,14 +376,14 @@ fn no_certificate() -> Error {
 /// have the cluster's secret.
 fn binding<S: Stream, E: Engine>(
     wire: &Wire<S>,
-    gate: &Gate<E>,
+    connections: &Connections<E>,
     hello: &Hello,
 ) -> Result<Option<Vec<u8>>> {
     let own = wire.stream.end_point();
     let Some(said) = &hello.relayed else {
         return Ok(own.map(<[u8]>::to_vec));
     };
-    let secret = gate.senders.membership.secret();
+    let secret = connections.senders.membership.secret();
     secret.relayed(own, said).map_err(|_| {
         Error::new(
             SqlState::INVALID_AUTHORIZATION,
@@ -386,7 +395,7 @@ fn binding<S: Stream, E: Engine>(
 
 fn begin<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
-    gate: &Gate<E>,
+    connections: &Connections<E>,
     origin: &Origin,
     hello: &Hello,
     handle: Arc<Handle>,
@@ -397,11 +406,17 @@ fn begin<S: Stream, E: Engine>(
         port: origin.address.map(|a| i32::from(a.port())),
         protection: wire.stream.protection().map(shown_protection),
     };
-    let mut session = Session::start(&gate.shared, &hello.user, handle, peer, &hello.parameters)?;
+    let mut session = Session::start(
+        &connections.shared,
+        &hello.user,
+        handle,
+        peer,
+        &hello.parameters,
+    )?;
     match hello.purpose {
         Some(Purpose::Sessions) => session.accept_adoptions(),
         Some(_) => {}
-        None => check_limit(gate, &hello.user)?,
+        None => check_limit(connections, &hello.user)?,
     }
     let out = &mut wire.out;
     out.authentication_ok();
@@ -410,7 +425,7 @@ fn begin<S: Stream, E: Engine>(
     }
     out.parameter_status("canon_version", env!("CARGO_PKG_VERSION"));
     if hello.parameters.iter().any(|p| p.0 == REPORT_SETTINGS) {
-        let term = gate.shared.engine.standing().term;
+        let term = connections.shared.engine.cluster_status().term;
         out.parameter_status("canon.term", &term.to_string());
     }
     debug_assert!(SERVER_VERSION.starts_with("15."));
@@ -451,7 +466,7 @@ async fn encrypt<S: Stream>(wire: &mut Wire<S>, tls: Option<&Acceptor>) -> Resul
 
 async fn hello<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
-    gate: &Gate<E>,
+    connections: &Connections<E>,
     origin: &Origin,
 ) -> Result<Option<Hello>> {
     // A client asks at most once each for TLS and GSS.
@@ -463,7 +478,7 @@ async fn hello<S: Stream, E: Engine>(
         match code {
             SSL_REQUEST => {
                 // A Unix socket needs none, as with PostgreSQL.
-                let tls = gate.entrance.tls.as_deref();
+                let tls = connections.entrance.tls.as_deref();
                 let tls = tls.filter(|_| origin.address.is_some());
                 let encrypted = encrypt(wire, tls).await;
                 if tls.is_some()
@@ -480,13 +495,13 @@ async fn hello<S: Stream, E: Engine>(
                 {
                     let pid = i32::from_be_bytes([a, b, c, d]);
                     let secret = i32::from_be_bytes([e, f, g, h]);
-                    gate.shared.sessions.cancel(pid, secret);
+                    connections.shared.sessions.cancel(pid, secret);
                 }
                 return Ok(None);
             }
             ASK => {
-                let name = &gate.shared.database;
-                let s = &gate.senders;
+                let name = &connections.shared.database;
+                let s = &connections.senders;
                 if let Some(a) = answer(s.node(), &s.membership, name, &message[8..]) {
                     wire.out.buf.extend_from_slice(&a);
                     wire.send().await.map_err(|e| gone(&e))?;
@@ -494,7 +509,7 @@ async fn hello<S: Stream, E: Engine>(
                 return Ok(None);
             }
             SHOW => {
-                let senders = gate.senders.clone();
+                let senders = connections.senders.clone();
                 let read = move || shown(senders.node(), &senders.membership, &message[8..]);
                 let read = tokio::task::spawn_blocking(read).await;
                 if let Ok(Some(a)) = read {
@@ -576,32 +591,32 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
 
 async fn authenticate<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
-    gate: &Gate<E>,
+    connections: &Connections<E>,
     origin: &Origin,
     hello: &Hello,
 ) -> Result<()> {
     let user = hello.user.as_str();
-    let engine = &*gate.shared.engine;
-    let end_point = binding(wire, gate, hello)?;
+    let engine = &*connections.shared.engine;
+    let end_point = binding(wire, connections, hello)?;
     let tls = wire.stream.is_secured();
-    let mut look = Look::at(engine, &gate.looks);
+    let mut look = Look::at(engine, &connections.looks);
     look.soon().await;
     let mut schema = engine.catalog().schema.clone();
-    let mut method = match method(tls, gate, origin, hello, &schema) {
+    let mut method = match method(tls, connections, origin, hello, &schema) {
         Ok(method) => method,
         // The role may have become a member of another one a moment ago.
         Err(_) => {
             look.end().await;
             schema = engine.catalog().schema.clone();
-            self::method(tls, gate, origin, hello, &schema)?
+            self::method(tls, connections, origin, hello, &schema)?
         }
     };
     let trusted = method.is_none_or(|m| matches!(m, Method::Trust | Method::Cert))
-        && (method.is_some() || origin.local || gate.entrance.allow_passwordless_network);
+        && (method.is_some() || origin.local || connections.entrance.allow_passwordless_network);
     if trusted && may_log_in(&schema, user).is_err() {
         look.end().await;
         schema = engine.catalog().schema.clone();
-        method = self::method(tls, gate, origin, hello, &schema)?;
+        method = self::method(tls, connections, origin, hello, &schema)?;
     }
     match method {
         Some(Method::Trust) => return may_log_in(&schema, user),
@@ -615,11 +630,11 @@ async fn authenticate<S: Stream, E: Engine>(
     wire.out.sasl(scram::offered(end_point.as_deref()));
     let first = look.beside(password_message(wire)).await?;
     let mut nonce = [0; 18];
-    gate.shared.host.random(&mut nonce);
+    connections.shared.host.random(&mut nonce);
     let schema = engine.catalog().schema.clone();
-    let now = gate.shared.now();
+    let now = connections.shared.now();
     let valid = verifier(&schema, user).filter(|_| is_valid(&schema, user, now));
-    let x = scram::Exchange::new(user, valid, &gate.secret, &nonce);
+    let x = scram::Exchange::new(user, valid, &connections.secret, &nonce);
     let mut x = x.over(end_point.as_deref());
     let (mechanism, data) = choice(&first)?;
     let reply = x.first(mechanism, text(data)?)?;
@@ -637,7 +652,7 @@ async fn authenticate<S: Stream, E: Engine>(
         look.end().await;
     }
     let schema = engine.catalog().schema.clone();
-    if self::method(tls, gate, origin, hello, &schema)? != method {
+    if self::method(tls, connections, origin, hello, &schema)? != method {
         let what = format!("the access rules ask user \"{user}\" for another proof by now");
         return Err(Error::new(SqlState::INVALID_AUTHORIZATION, what));
     }
@@ -648,12 +663,12 @@ async fn authenticate<S: Stream, E: Engine>(
 /// it in.
 fn method<E: Engine>(
     tls: bool,
-    gate: &Gate<E>,
+    connections: &Connections<E>,
     origin: &Origin,
     hello: &Hello,
     schema: &Schema,
 ) -> Result<Option<Method>> {
-    let rules = &gate.entrance.access;
+    let rules = &connections.entrance.access;
     if rules.is_empty() {
         return Ok(None);
     }
@@ -698,13 +713,13 @@ fn is_valid(schema: &Schema, user: &str, now: i64) -> bool {
 }
 
 /// 53300 when the role of a session that has begun has more of them at this node than it may.
-fn check_limit<E: Engine>(gate: &Gate<E>, user: &str) -> Result<()> {
-    let catalog = gate.shared.engine.catalog();
+fn check_limit<E: Engine>(connections: &Connections<E>, user: &str) -> Result<()> {
+    let catalog = connections.shared.engine.catalog();
     let role = catalog.schema.role_named(user).filter(|r| !r.superuser);
     let Some((role, limit)) = role.and_then(|r| Some((r, r.connection_limit?))) else {
         return Ok(());
     };
-    let all = gate.shared.sessions.list();
+    let all = connections.shared.sessions.list();
     let own = all.iter().filter(|h| h.activity.lock().user == role.id);
     if own.count() <= usize::try_from(limit).unwrap_or(0) {
         return Ok(());

@@ -2,11 +2,11 @@
 //! that runs itself also while its database is opened: the other members are heard there.
 //!
 //! ```text
-//! for PATIENCE   nobody is accepted: if the copy comes meanwhile, the gate takes who stands in the kernel's queue
+//! for PATIENCE   nobody is accepted: if the copy comes meanwhile, the server takes who stands in the kernel's queue
 //! then           accept ──▶ (TLS) ──▶ start-up message ──▶ 57P03, and the reason
 //! with a door    accept ──▶ start-up message ──▶ replication=control: the proof, and the control plane; others: 57P03, and the reason
 //! ```
-//! The listeners go on to the gate afterwards. Without this a client would hang in that queue for as long as the primary is away.
+//! The listeners go on to the server afterwards. Without this a client would hang in that queue for as long as the primary is away.
 //!
 //! Left out on purpose: letting in who has been accepted when the copy comes.
 

@@ -19,15 +19,15 @@
 
 use super::Primary;
 use super::copy_both::{CopyBoth, lost};
-use super::holds::Holds;
+use super::holds::RemoteSnapshots;
 pub use super::lane::FreshStats;
 use super::lane::Lane;
 use super::remote::{Tcp, connect, link};
 use super::shared::Mapped;
-use crate::gate::cores::{self, Core};
-use crate::gate::socket::Socket;
+use crate::connections::cores::{self, Core};
+use crate::connections::socket::Socket;
 use base::region::{CLUSTER_WORDS, PUBLISHED_WORD, TERM_WORD, row_hash};
-use base::{Error, Held, Position, Result, SqlState};
+use base::{CommitWait, Error, Position, Result, SqlState};
 use env::Env;
 use env::turns::afterwards;
 use futures::FutureExt;
@@ -62,7 +62,7 @@ fn count(a: &AtomicU64) {
 }
 
 /// See the head of the file.
-pub struct Fresh {
+pub struct StrongReads {
     pub(super) primary: Primary,
     pub(super) name: String,
     pub(super) node: Arc<Node>,
@@ -76,7 +76,7 @@ pub struct Fresh {
     /// The newest that replay was told.
     told: AtomicU64,
     shown: Shown,
-    pub(super) holds: Arc<Holds>,
+    pub(super) holds: Arc<RemoteSnapshots>,
 }
 
 pub(super) fn gone() -> Error {
@@ -100,7 +100,7 @@ pub fn placed_here(node: &Arc<Node>, want: &ReadWant) -> ReadPoint {
 /// The same once the node leads.
 async fn placed_later(node: Arc<Node>, want: ReadWant) -> Result<ReadPoint> {
     match Placing::new(want).begin(&node.view(), &Shown::default()) {
-        Place::Leads(at) => node.published(Held::Published(at)).await,
+        Place::Leads(at) => node.published(CommitWait::Published(at)).await,
         Place::HandedOver => return Err(gone()),
         Place::Newest | Place::At(_) | Place::Fetch { .. } => {}
     }
@@ -108,25 +108,25 @@ async fn placed_later(node: Arc<Node>, want: ReadWant) -> Result<ReadPoint> {
 }
 
 /// The connection of this core's lane ends with it, however it does.
-struct LaneEnded(Arc<Fresh>, usize);
+struct LaneEnded(Arc<StrongReads>, usize);
 
 impl Drop for LaneEnded {
     fn drop(&mut self) {
-        let (fresh, lane) = (&self.0, &self.0.lanes[self.1]);
+        let (strong_reads, lane) = (&self.0, &self.0.lanes[self.1]);
         lane.connected.store(false, Relaxed);
         lane.lost();
-        let soon = fresh.now() + MOST_BACKOFF.as_nanos() as u64;
+        let soon = strong_reads.now() + MOST_BACKOFF.as_nanos() as u64;
         lane.again.store(soon, Relaxed);
     }
 }
 
-impl Fresh {
-    pub fn new(primary: Primary, name: String, node: Arc<Node>, env: Env) -> Fresh {
+impl StrongReads {
+    pub fn new(primary: Primary, name: String, node: Arc<Node>, env: Env) -> StrongReads {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let cores = cores.min(LANES);
         let lane = |_| Arc::new(Lane::new(node.cluster()));
         let (following, cluster) = (node.following(), node.cluster());
-        Fresh {
+        StrongReads {
             lanes: (0..=cores).map(lane).collect(),
             primary,
             name,
@@ -137,7 +137,7 @@ impl Fresh {
             following,
             told: AtomicU64::new(0),
             shown: Shown::default(),
-            holds: Arc::new(Holds::new(cluster)),
+            holds: Arc::new(RemoteSnapshots::new(cluster)),
         }
     }
 
@@ -179,7 +179,7 @@ impl Fresh {
     }
 
     /// The lane for a read that is served here.
-    fn lane(self: &Arc<Fresh>) -> &Arc<Lane> {
+    fn lane(self: &Arc<StrongReads>) -> &Arc<Lane> {
         let (n, own) = self.own();
         let last = self.lanes.len() - 1;
         if n == last || own.is_connected() {
@@ -195,7 +195,7 @@ impl Fresh {
     }
 
     /// See `Engine::read_point`.
-    pub fn read_point(self: &Arc<Fresh>, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
+    pub fn read_point(self: &Arc<StrongReads>, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
         let placing = Placing::new(*want);
         match placing.begin(&self.node.view(), &self.shown) {
             Place::Fetch { .. } => {}
@@ -218,7 +218,7 @@ impl Fresh {
 
     /// A timestamp of a fetch that has landed, or a wait for one.
     fn fetched(
-        self: &Arc<Fresh>,
+        self: &Arc<StrongReads>,
         placing: Placing,
         want: &ReadWant,
         reads: &Reads<'_>,
@@ -226,7 +226,7 @@ impl Fresh {
         let lane = self.lane().clone();
         let seen = lane.landed.version();
         let mut placed = Placed {
-            fresh: self.clone(),
+            strong_reads: self.clone(),
             placing,
             lane,
         };
@@ -325,7 +325,7 @@ impl Fresh {
 
     /// See `Engine::readable`.
     pub fn readable(
-        self: &Arc<Fresh>,
+        self: &Arc<StrongReads>,
         at: Position,
         touches: &[Touched],
         want: &ReadWant,
@@ -352,9 +352,9 @@ impl Fresh {
     }
 
     /// Waits until this is visible.
-    async fn shown(self: Arc<Fresh>, to: Position, level: Level) -> Result<()> {
+    async fn shown(self: Arc<StrongReads>, to: Position, level: Level) -> Result<()> {
         let began = self.now();
-        self.node.published(Held::Published(to)).await;
+        self.node.published(CommitWait::Published(to)).await;
         let stats = &self.own().1.stats;
         count(&stats.waits[level as usize]);
         stats.waited.fetch_add(self.now() - began, Relaxed);
@@ -363,13 +363,13 @@ impl Fresh {
 
     /// Waits until what is touched can be read where the read stands, or all is visible up to there.
     async fn checked(
-        self: Arc<Fresh>,
+        self: Arc<StrongReads>,
         mut checking: Checking,
         mut lane: Arc<Lane>,
         mut seen: u64,
     ) -> Result<()> {
         let began = self.now();
-        let mut all = self.node.published(Held::Published(checking.at()));
+        let mut all = self.node.published(CommitWait::Published(checking.at()));
         let mut pause = false;
         loop {
             let landing = lane.landed.since(seen).boxed();
@@ -400,7 +400,7 @@ impl Fresh {
     }
 
     /// A connection of a core's own, by a task there; not while another begins one, or soon after one that failed.
-    fn connect_lane(self: &Arc<Fresh>, n: usize) {
+    fn connect_lane(self: &Arc<StrongReads>, n: usize) {
         let (lane, now) = (&self.lanes[n], self.now());
         let again = lane.again.load(Relaxed);
         let may = self.is_connected() && !self.closed.load(SeqCst) && now >= again;
@@ -413,8 +413,8 @@ impl Fresh {
         if let (Ok(_), Some(core)) = (took, cores::current()) {
             let ended = LaneEnded(self.clone(), n);
             core.clone().run(async move {
-                let LaneEnded(fresh, n) = &ended;
-                _ = fresh.run_lane(&fresh.lanes[*n], &core).await;
+                let LaneEnded(strong_reads, n) = &ended;
+                _ = strong_reads.run_lane(&strong_reads.lanes[*n], &core).await;
             });
         }
     }
@@ -590,30 +590,30 @@ impl Fresh {
 
 /// A read that waits for its timestamp: at the connection that it uses. Dropped, it has given up.
 struct Placed {
-    fresh: Arc<Fresh>,
+    strong_reads: Arc<StrongReads>,
     placing: Placing,
     lane: Arc<Lane>,
 }
 
 impl Placed {
     fn step(&mut self, brought: Option<Position>, touches: impl FnOnce() -> Vec<Touch>) -> Place {
-        let view = self.fresh.node.view();
+        let view = self.strong_reads.node.view();
         self.lane.ask(&mut self.placing, &view, brought, touches)
     }
 
     async fn wait(mut self, mut seen: u64, want: ReadWant) -> Result<ReadPoint> {
-        let began = self.fresh.now();
+        let began = self.strong_reads.now();
         loop {
             self.lane.landed.since(seen).await;
             let brought = self.lane.known(&self.placing);
             // Its core may have a connection of its own by now; what this one has brought is good all the same.
             if !self.placing.is_alone() || !self.lane.is_connected() {
-                self.move_to(self.fresh.lane().clone());
+                self.move_to(self.strong_reads.lane().clone());
             }
             seen = self.lane.landed.version();
             match self.step(brought, Vec::new) {
                 Place::At(at) => {
-                    let waited = self.fresh.now() - began;
+                    let waited = self.strong_reads.now() - began;
                     self.lane.stats.fetching.fetch_add(waited, Relaxed);
                     return Ok(ReadPoint::At(at));
                 }
@@ -621,7 +621,7 @@ impl Placed {
                 Place::Newest => return Ok(ReadPoint::Newest),
                 Place::HandedOver => return Err(gone()),
                 Place::Leads(_) => {
-                    let node = self.fresh.node.clone();
+                    let node = self.strong_reads.node.clone();
                     return placed_later(node, want).await;
                 }
             }
