@@ -12,6 +12,7 @@ mod certify;
 pub mod checkpoint;
 pub mod copying;
 mod ended;
+mod errors;
 mod following;
 mod hand_over;
 pub mod holding;

@@ -23,6 +23,7 @@ use wal::{DataDir, LogReader, LogWriter, Progress};
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 use crate::certifier::Certifier;
+use crate::errors::{failed, stopping};
 use crate::following::Following;
 use crate::house::House;
 use crate::notice::Notice;
@@ -96,22 +97,6 @@ pub struct Node {
     house: Mutex<Option<(Arc<House>, u64)>>,
     report: RecoveryReport,
     path: PathBuf,
-}
-
-pub(crate) fn failed(e: wal::Error) -> Error {
-    let code = match &e {
-        wal::Error::DiskFull { .. } => SqlState::DISK_FULL,
-        wal::Error::Corrupt { .. } => SqlState::DATA_CORRUPTED,
-        wal::Error::Apply(inner) => return inner.clone(),
-        wal::Error::Locked { .. } => SqlState::OBJECT_IN_USE,
-        _ => SqlState::IO_ERROR,
-    };
-    Error::new(code, e.to_string())
-}
-
-pub(crate) fn stopping() -> Error {
-    let what = "the database system is shutting down";
-    Error::new(SqlState::ADMIN_SHUTDOWN, what)
 }
 
 impl Node {

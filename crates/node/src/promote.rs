@@ -151,7 +151,7 @@ impl Node {
         let start = shared.manager.marks.flushed.get();
         let known = shared.term.load(Ordering::SeqCst).max(self.heard_term());
         let term = self.begin_term(None, named, known, start)?;
-        shared.dir.unseal().map_err(crate::node::failed)?;
+        shared.dir.unseal().map_err(crate::errors::failed)?;
         shared.deposed.store(false, Ordering::SeqCst);
         Ok(Promoted { term, start })
     }
@@ -190,7 +190,7 @@ impl Node {
         let said = shared.dir.lead();
         let begun = match said.and_then(|()| shared.dir.add_term(term, start)) {
             Ok(()) => self.lead(log, term, start),
-            Err(e) => Err(crate::node::failed(e)),
+            Err(e) => Err(crate::errors::failed(e)),
         };
         if begun.is_err() {
             shared.term.store(before, Ordering::SeqCst);
@@ -290,10 +290,10 @@ impl Node {
                 "the replica that asked to be handed over to is gone",
             ));
         }
-        match shared.dir.sealed_for().map_err(crate::node::failed)? {
+        match shared.dir.sealed_for().map_err(crate::errors::failed)? {
             Some(other) if other != name => return Ok(Heir::Other(other)),
             Some(_) => {}
-            None => shared.dir.seal_for(name).map_err(crate::node::failed)?,
+            None => shared.dir.seal_for(name).map_err(crate::errors::failed)?,
         }
         self.begin_seal()?;
         // What waits for replicas that do not follow learns it.
@@ -361,7 +361,7 @@ impl Node {
         let shared = self.shared();
         while !self.is_flushed() {
             if shared.stopping.load(Ordering::SeqCst) {
-                return Err(crate::node::stopping());
+                return Err(crate::errors::stopping());
             }
             check_cancelled()?;
             shared.options.env.clock.sleep(Duration::from_millis(1));

@@ -15,7 +15,7 @@ use env::Env;
 use replica::ship::next_term;
 use wal::{Anchor, DataDir, Life, LogEnd, LogPoint, Recovered};
 
-use crate::node::failed;
+use crate::errors::failed;
 use crate::start_check::{self, End, Found, Missing, Verdict};
 
 /// What the operator asks of a start.

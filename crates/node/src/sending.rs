@@ -363,7 +363,7 @@ impl Sending {
                     None => Do::End("no checkpoint is open".into()),
                     Some(c) => self.read(move || {
                         let bytes = c.read_at(offset, bytes as usize);
-                        let bytes = bytes.map_err(crate::node::failed)?;
+                        let bytes = bytes.map_err(crate::errors::failed)?;
                         let read = Happened::CheckpointRead { offset, bytes };
                         Ok(Read::Checkpoint(read, c))
                     }),
@@ -397,7 +397,7 @@ impl Sending {
                 Command::ReadAround(at) => {
                     let node = self.node.clone();
                     self.read(move || {
-                        let around = node.dir().around(at).map_err(crate::node::failed)?;
+                        let around = node.dir().around(at).map_err(crate::errors::failed)?;
                         Ok(Read::Around(Box::new(around)))
                     })
                 }

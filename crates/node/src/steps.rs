@@ -67,7 +67,7 @@ impl Node {
         self.dir()
             .note_reach()
             .map(drop)
-            .map_err(crate::node::failed)
+            .map_err(crate::errors::failed)
     }
 
     /// The follower takes what comes next out of the ring.

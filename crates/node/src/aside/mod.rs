@@ -129,7 +129,7 @@ struct Raw {
 
 /// Reads the files of one.
 pub fn read(disk: &dyn Disk, files: &AsideFiles) -> Result<Aside> {
-    let failed = crate::node::failed;
+    let failed = crate::errors::failed;
     let after = files.name.after;
     let mut raw: Vec<Raw> = Vec::new();
     let mut groups = 0;

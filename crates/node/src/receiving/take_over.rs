@@ -93,7 +93,10 @@ impl Receiving {
         let node = self.node.clone();
         self.run(out, move || {
             let agreed = node.dir().unseal().and_then(|()| node.dir().agree());
-            Ok(Answer::Leads(report, agreed.err().map(crate::node::failed)))
+            Ok(Answer::Leads(
+                report,
+                agreed.err().map(crate::errors::failed),
+            ))
         });
     }
 
