@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::errors::{failed, stopping};
 use crate::following::Following;
 use crate::house::{Chore, KINDS, Lodger};
-use crate::node::{Shared, failed, stopping};
+use crate::node::Shared;
 use crate::promote::Role;
 use crate::splits::Splits;
 

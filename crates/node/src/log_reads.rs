@@ -8,7 +8,8 @@ use replica::ship::sender::Event;
 use std::sync::Arc;
 use wal::{Around, CheckpointReader, LogReader};
 
-use crate::node::{Node, failed};
+use crate::errors::failed;
+use crate::node::Node;
 use crate::shipping::Next;
 
 /// Log that the directory does not have any more: an archive.

@@ -29,8 +29,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wal::Around;
 
+use crate::errors::failed;
 use crate::following::Following;
-use crate::node::{Node, failed};
+use crate::node::Node;
 use crate::promote::Promoted;
 use crate::restart::{Patience, Restart, Word};
 pub use seen::Seen;
