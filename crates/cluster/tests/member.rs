@@ -359,6 +359,15 @@ async fn three() -> Arc<World> {
         joined.expect("appended").expect("taken");
     }
     world.is_whole().await;
+    // Voters come a second after copies. Before that the first member alone decides, and its end ends the cluster.
+    let voters = BTreeSet::from(ALL);
+    until("all three vote", async || {
+        ALL.iter().all(|id| {
+            let member = world.at(*id).expect("it runs");
+            member.consensus().voters() == voters && !member.consensus().is_changing_voters()
+        })
+    })
+    .await;
     world
 }
 

@@ -173,6 +173,15 @@ impl Consensus {
         metrics.membership_config.membership().voter_ids().collect()
     }
 
+    /// Whether a change of the voters is under way, or has broken off half-way. Until it ends a majority of the old ones and one of the new ones is
+    /// needed. The names alone do not show that.
+    pub fn is_changing_voters(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let membership = metrics.membership_config.membership();
+        membership.get_joint_config().len() > 1
+    }
+
     /// Appends a command, at the leader. What the catalogue said to it; an error if it is not known whether it was appended, or if this is not the leader.
     pub async fn propose(&self, command: Command) -> io::Result<Result<(), Refused>> {
         let written = self.raft.client_write(command).await.map_err(other)?;
@@ -207,9 +216,7 @@ impl Consensus {
             added.map_err(other)?;
         }
         let voters = catalogue.voters(&now);
-        // A change that broke off half-way has the old voters and the new ones, and needs a majority of both. The names alone do not show that.
-        let half = membership.get_joint_config().len() > 1;
-        if voters != now || half {
+        if voters != now || self.is_changing_voters() {
             if voters.intersection(reached).count() <= voters.len() / 2 {
                 return Ok(());
             }
