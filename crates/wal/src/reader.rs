@@ -367,13 +367,22 @@ impl LogReader {
 
     /// Where the log ends, after [`LogReader::next_group`] returned `None`: for [`crate::LogWriter::resume`].
     pub fn end(&self) -> LogEnd {
+        let last = self.last.max(self.from);
         LogEnd {
             segment: self.current.as_ref().map(|c| (c.name, c.offset, c.chain)),
             dirty: self.dirty,
-            last: self.last.max(self.from),
-            written: self.last,
+            last,
+            written: if self.has_no_group() { last } else { self.last },
             term: self.term,
         }
+    }
+
+    /// Whether a crash came between the first segment and its first group: then the log has not begun. (Behind a checkpoint that header may name a
+    /// position below it: the group that was to come has commits that are in the checkpoint, too.)
+    fn has_no_group(&self) -> bool {
+        let first = self.names.first();
+        let current = self.current.as_ref();
+        current.is_some_and(|c| c.offset <= SEGMENT_HEADER && first == Some(&c.name))
     }
 
     /// What had to be cut, if anything.

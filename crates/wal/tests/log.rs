@@ -195,6 +195,46 @@ fn a_shipped_group_is_the_same_in_the_other_log() {
 }
 
 #[test]
+fn a_log_whose_first_group_a_crash_took_begins_behind_the_checkpoint() {
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    log.append_group(&[commit(1, 10), commit(2, 10), commit(3, 10)], at(0))
+        .unwrap();
+    log.sync().unwrap();
+    let (groups, _) = read_all(&dir, Position::ZERO).unwrap();
+
+    // A copy at a position in the middle of that group, which comes whole.
+    let (_, other_disk) = mem();
+    let (other, _, _) = recover(other_disk.clone()).unwrap();
+    other
+        .begin_checkpoint(at(2))
+        .unwrap()
+        .finish(at(2))
+        .unwrap();
+    drop(other);
+    let (other, _, recovered) = recover(other_disk.clone()).unwrap();
+    let mut copy = writer(&other, &recovered).unwrap();
+    copy.append_shipped(&groups[0]).unwrap();
+    let path = segment_path(&other, 0);
+    drop((copy, other));
+    let file = other_disk.open(&path, env::OpenMode::Write).unwrap();
+    let size = file.len().unwrap();
+    file.zero_fill(wal::segment::SEGMENT_HEADER, size).unwrap();
+
+    let (other, _, recovered) = recover(other_disk.clone()).unwrap();
+    assert_eq!((recovered.last, recovered.end.written), (at(2), at(2)));
+    // The group comes again.
+    let mut copy = writer(&other, &recovered).unwrap();
+    copy.append_shipped(&groups[0]).unwrap();
+    copy.sync().unwrap();
+    drop((copy, other));
+    let (_, memory, recovered) = recover(other_disk).unwrap();
+    assert_eq!((recovered.last, recovered.end.written), (at(3), at(3)));
+    assert_eq!(memory.groups.into_inner().len(), 1);
+}
+
+#[test]
 fn pruning_keeps_what_the_checkpoint_needs_and_recycles_the_rest() {
     let (_, disk) = mem();
     let (dir, _, recovered) = recover(disk.clone()).unwrap();
