@@ -332,7 +332,7 @@ fn a_promotion_goes_on_when_nobody_waits_for_it() {
     db.run(&c, "SET statement_timeout = '100ms'");
     let e = first("SELECT pg_promote()").expect_err("no time");
     let e = e.as_db_error().expect("an answer");
-    assert_eq!(e.code().code(), "57014");
+    assert_eq!(e.code().code(), "57014", "{e}");
     assert_eq!(e.detail(), Some("The promotion goes on."));
     db.run(&c, "RESET statement_timeout");
     let deadline = Instant::now() + PATIENCE;

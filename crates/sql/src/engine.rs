@@ -166,7 +166,7 @@ pub trait Engine: Send + Sync + 'static {
     /// This node has handed over, and leads again, because the one that it handed over to never took over. What happened, in words.
     ///
     /// `forget`: also one that has heard of a primary of a newer term, which is lost with what it alone has.
-    fn unseal(&self, _forget: bool, _go_on: CheckCancelled<'_>) -> Result<String> {
+    fn unseal(&self, _forget: bool, _check_cancelled: CheckCancelled<'_>) -> Result<String> {
         Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
             "this server has not handed over",
@@ -200,7 +200,7 @@ pub trait Engine: Send + Sync + 'static {
     fn change_membership(
         &self,
         _change: MembershipChange,
-        _go_on: CheckCancelled<'_>,
+        _check_cancelled: CheckCancelled<'_>,
     ) -> Result<String> {
         Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -214,7 +214,7 @@ pub trait Engine: Send + Sync + 'static {
         &self,
         _force: bool,
         _wait: Duration,
-        _go_on: CheckCancelled<'_>,
+        _check_cancelled: CheckCancelled<'_>,
     ) -> Result<Option<String>> {
         Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,

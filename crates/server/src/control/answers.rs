@@ -1,7 +1,7 @@
 //! Questions that a node asks another one, and this node's answers.
 
 use super::Seat;
-use super::words::{ASKED, Identity, Joined, Joining, OF_MEMBER, Question, system};
+use super::words::{ASKED, Identity, Joined, Joining, OF_MEMBER, Question, system, wait_for};
 use crate::replication::Place;
 use crate::replication::members::{MemberSeen, Members, Together};
 use ::cluster::catalogue::MOST_VOTERS;
@@ -85,7 +85,7 @@ impl Members for Seat {
         })
     }
 
-    fn may_promote(&self) -> Result<()> {
+    fn may_promote(&self, check_cancelled: CheckCancelled<'_>) -> Result<()> {
         let Some(seat) = self.shared().filter(|s| s.member.get().is_some()) else {
             return Ok(());
         };
@@ -95,18 +95,18 @@ impl Members for Seat {
             _ = told.send(member.has_majority().await);
         });
         // A leader that does not answer is told apart from one that is slow by the time that its connection may take.
-        let majority = tokio::task::block_in_place(|| heard.recv_timeout(MAJORITY));
+        let majority = tokio::task::block_in_place(|| wait_for(&heard, MAJORITY, check_cancelled))?;
         let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
         match majority {
-            Ok(false) => Ok(()),
-            Ok(true) => {
+            Some(false) => Ok(()),
+            Some(true) => {
                 let what =
                     "the members of this cluster agree among themselves which node is the primary";
                 Err(Error::new(code, what).hint(
                     "canon status says which, and what stands in the way of a fail-over. A promotion by hand is for a cluster without a majority.",
                 ))
             }
-            Err(_) => {
+            None => {
                 let what =
                     "it is not known yet whether the members of this cluster have a majority";
                 Err(Error::new(code, what).hint("Ask again."))

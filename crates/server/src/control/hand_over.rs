@@ -162,7 +162,7 @@ impl Seat {
         check_cancelled: CheckCancelled<'_>,
     ) -> Option<Result<Option<String>>> {
         let (me, catalogue) = (self.me()?, self.catalogue()?);
-        if self.may_promote().is_ok() {
+        if self.may_promote(check_cancelled).is_ok() {
             return None;
         }
         let Some(Phase::Leading { node, term }) = catalogue.phase() else {

@@ -6,25 +6,30 @@
 //! Left out on purpose: a primary that does not answer. Then `canon promote --force --old-primary-is-down` is believed, as in a cluster of pairs.
 
 use super::roads::Roads;
-use super::words::{Question, system};
+use super::words::{Question, system, wait_for};
 use crate::replication::members::{Members, Together};
 use crate::replication::{Place, Primary};
 use base::{Error, Result, SqlState};
 use embedded::engine::no_member;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use sql::engine::{CheckCancelled, MembershipChange};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// How long the primary has to say whether it is a member.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it counts that nothing was said against a promotion. A second request for the same promotion does not ask again.
+const COUNTS: Duration = Duration::from_secs(10);
 
 /// See the head of the file.
 pub struct Outsider {
     runtime: Handle,
     roads: Arc<Roads>,
     primary: Primary,
+    /// When nothing was said against a promotion.
+    allowed: Mutex<Option<Instant>>,
 }
 
 impl Outsider {
@@ -35,20 +40,24 @@ impl Outsider {
             runtime: Handle::current(),
             roads: Arc::default(),
             primary: follow.primary().clone(),
+            allowed: Mutex::default(),
         });
         _ = place.senders.control.set(outsider);
     }
 
-    fn asks(&self) -> Result<bool> {
+    fn asks(&self, check_cancelled: CheckCancelled<'_>) -> Result<Result<bool>> {
         let question = Question::RunsItself.to_bytes()?;
         let (roads, primary) = (self.roads.clone(), self.primary.clone());
         let (told, heard) = std::sync::mpsc::channel();
         self.runtime.spawn(async move {
             _ = told.send(roads.ask(&primary, &question).await);
         });
-        let answer = tokio::task::block_in_place(|| heard.recv_timeout(PATIENCE));
-        let answer = answer.map_err(system)??;
-        serde_json::from_slice(&answer).map_err(system)
+        let answer = tokio::task::block_in_place(|| wait_for(&heard, PATIENCE, check_cancelled))?;
+        let said = || {
+            let late = || system("no answer");
+            serde_json::from_slice(&answer.ok_or_else(late)??).map_err(system)
+        };
+        Ok(said())
     }
 }
 
@@ -59,9 +68,14 @@ impl Members for Outsider {
         Box::pin(async move { Err(e) })
     }
 
-    fn may_promote(&self) -> Result<()> {
+    fn may_promote(&self, check_cancelled: CheckCancelled<'_>) -> Result<()> {
+        let lately = *self.allowed.lock();
+        if lately.is_some_and(|at| at.elapsed() < COUNTS) {
+            return Ok(());
+        }
         // A server that does not answer, or of an older build, says nothing against it.
-        if !self.asks().unwrap_or(false) {
+        if !self.asks(check_cancelled)?.unwrap_or(false) {
+            *self.allowed.lock() = Some(Instant::now());
             return Ok(());
         }
         let what = "this server is no member of the cluster whose primary it follows";
@@ -73,12 +87,16 @@ impl Members for Outsider {
     fn take_over(
         &self,
         _wait: Duration,
-        _go_on: CheckCancelled<'_>,
+        _check_cancelled: CheckCancelled<'_>,
     ) -> Option<Result<Option<String>>> {
         None
     }
 
-    fn change(&self, _change: MembershipChange, _go_on: CheckCancelled<'_>) -> Result<String> {
+    fn change(
+        &self,
+        _change: MembershipChange,
+        _check_cancelled: CheckCancelled<'_>,
+    ) -> Result<String> {
         Err(no_member())
     }
 

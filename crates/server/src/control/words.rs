@@ -3,11 +3,34 @@
 use ::cluster::{Member, NodeId};
 use base::{Error, Position, Result, SqlState};
 use serde::{Deserialize, Serialize};
+use sql::engine::CheckCancelled;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How often a thread that waits looks whether it is to go on.
+const LOOK: Duration = Duration::from_millis(5);
 
 pub fn system(e: impl std::fmt::Display) -> Error {
     Error::new(SqlState::SYSTEM_ERROR, format!("control plane: {e}"))
+}
+
+/// What a task answers to this thread. None: nothing came in time. An error of `check_cancelled` ends the wait.
+pub fn wait_for<T>(
+    heard: &Receiver<T>,
+    limit: Duration,
+    check_cancelled: CheckCancelled<'_>,
+) -> Result<Option<T>> {
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match heard.recv_timeout(left.min(LOOK)) {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => check_cancelled()?,
+            Err(_) => return Ok(None),
+        }
+    }
 }
 
 /// The content of MEMBER.

@@ -21,7 +21,7 @@ pub trait Members: Send + Sync {
     fn answer(self: Arc<Self>, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>>>;
 
     /// An error where the members agree on their primary themselves. Waits for them, on a thread that may wait.
-    fn may_promote(&self) -> Result<()>;
+    fn may_promote(&self, check_cancelled: CheckCancelled<'_>) -> Result<()>;
 
     /// A planned promotion of this replica: its report, or none within the time. `None`: the members do not decide that.
     fn take_over(

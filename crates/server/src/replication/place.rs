@@ -215,7 +215,7 @@ impl ClusterView for Place {
     }
 
     fn unseal(&self, forget: bool, check_cancelled: CheckCancelled<'_>) -> Result<String> {
-        self.senders.may_promote()?;
+        self.senders.may_promote(check_cancelled)?;
         self.senders.lead_again(forget, check_cancelled)
     }
 
@@ -249,7 +249,7 @@ impl ClusterView for Place {
         if let Some(done) = control.and_then(|m| m.take_over(wait, check_cancelled)) {
             return done;
         }
-        self.senders.may_promote()?;
+        self.senders.may_promote(check_cancelled)?;
         follow.promote(force, wait, check_cancelled)
     }
 

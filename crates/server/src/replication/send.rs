@@ -254,8 +254,9 @@ impl Senders {
     }
 
     /// See [`Members::may_promote`].
-    pub fn may_promote(&self) -> Result<()> {
-        self.control.get().map_or(Ok(()), |m| m.may_promote())
+    pub fn may_promote(&self, check_cancelled: CheckCancelled<'_>) -> Result<()> {
+        let control = self.control.get();
+        control.map_or(Ok(()), |m| m.may_promote(check_cancelled))
     }
 
     /// Names of replicas since the start, and whether they are connected.
