@@ -160,6 +160,8 @@ pub(super) struct Through {
     relations: Vec<(Oid, Oid)>,
     /// Slots of the table's row that the conditions read.
     read: Vec<Slot>,
+    /// A column of a view is a subquery that reads nothing of the row, so that no slot tells whether the statement reads it.
+    apart: bool,
 }
 
 impl Through {
@@ -263,6 +265,12 @@ impl Binder<'_> {
             let row = target.row();
             let listed = b.view_columns(v, select, &scope, right)?;
             b.unread(&row);
+            let apart = |e: &Expr| {
+                let mut reads = false;
+                e.slots(&mut |s| reads |= row.contains(&s));
+                !reads && e.has_subquery()
+            };
+            target.through.apart |= listed.iter().any(|(c, _)| apart(&c.expr));
             if right != privilege::INSERT || checked {
                 let conditions = b.where_clause(select.selection.as_ref(), &scope)?;
                 target.through.read.extend(b.unread(&row));
@@ -349,9 +357,9 @@ impl Binder<'_> {
         }
     }
 
-    /// Notes that the target's rows are read, if something of a row is.
+    /// Notes that the target's rows are read, if something of a row is, or may be.
     pub(super) fn need_read(&mut self, through: &Through, row: &[Slot]) {
-        if row.iter().any(|&s| self.used[s as usize]) {
+        if through.apart || row.iter().any(|&s| self.used[s as usize]) {
             self.need_target(through, privilege::SELECT);
         }
     }
