@@ -357,7 +357,7 @@ pub struct ViewDef {
     pub check_option: Option<CheckOption>,
 }
 
-/// Whose conditions WITH CHECK OPTION asks of new rows.
+/// WITH CHECK OPTION: the views that check a new row by their conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckOption {
     /// The view's own.

@@ -301,7 +301,7 @@ impl Type {
         }
     }
 
-    /// A built-in type whose values take the same places in a row: of a dropped column, whose type may go.
+    /// A built-in type with values of the same size in a row. A dropped column has it, because its own type may be dropped, too.
     pub const fn bare(self) -> Type {
         match self {
             Type::User(u) if !u.is_composite() => Type::Int8,

@@ -54,7 +54,7 @@ impl BenchOptions {
 pub struct Mode {
     /// The next one runs while the log flushes the last ones.
     pub pipelined: bool,
-    /// Rows whose keys a transaction names at its beginning are fetched at once.
+    /// A transaction names keys at its beginning, and the rows of these keys are fetched at once.
     pub ahead: bool,
 }
 

@@ -8,7 +8,7 @@
 //! The thesis ran its TPC-C at REPEATABLE READ, too. At SERIALIZABLE a Payment that reads a warehouse's name through the library has read the
 //! whole row, and what is added to the row's sum fails it.
 //!
-//! Left out on purpose: SQL, whose reads say which columns they look at.
+//! Left out on purpose: SQL. A read in SQL says which columns it looks at.
 
 use base::{Isolation, Result};
 use workload::kv::{Cell, Column, KvTxn, Table};

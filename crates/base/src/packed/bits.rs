@@ -82,7 +82,7 @@ pub fn of_number(x: i64, n: usize) -> Box<[u8]> {
     collect((0..n).map(|i| x >> (n - 1 - i).min(63) & 1 == 1))
 }
 
-/// The number whose low bits these are.
+/// The bits as the low bits of a number.
 pub fn to_number(form: &[u8]) -> u64 {
     (0..len(form)).fold(0, |n, i| n << 1 | u64::from(get(form, i)))
 }

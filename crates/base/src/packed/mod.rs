@@ -136,7 +136,7 @@ impl Packed {
         }
     }
 
-    /// Appends bytes whose order is that of [`Packed::compare`]; no form's are the beginning of another's.
+    /// Appends the value's key bytes. They have the order of [`Packed::compare`], and the bytes of one value are never the beginning of those of another.
     pub fn write_key(self, form: &[u8], out: &mut Vec<u8>) {
         match self {
             Packed::Bit | Packed::VarBit => bits::write_key(form, out),
