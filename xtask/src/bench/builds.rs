@@ -1,8 +1,12 @@
 //! Two builds of canon side by side: whether a change costs something.
 //!
 //! ```text
-//! cargo xtask bench builds --before BINARY [--after BINARY] [--rounds 15] [--seconds 5] [--tmpfs] [--directory DIR] [--no-results]
+//! cargo xtask bench builds --before BINARY [--after BINARY] [--only LOADS] [--rounds 15] [--seconds 5] [--tmpfs] [--directory DIR]
+//!     [--no-results]
 //! ```
+//! LOADS is `pgbench`, `sysbench`, `hotrow` or `library`; without it all of them run. `library` is YCSB and TPC-C in a process
+//! (`canon bench`), with two threads, in memory: each run is a new process with data of its own.
+//!
 //! Both servers run at once, on data of their own. For each load the builds take turns, and the one that begins changes with each round, so that
 //! whatever else the machine does hits both. Before each round both servers start again: where chance puts a process in memory made one process
 //! of the same build up to 15 % slower than another here, for as long as it lived. A round gives a pair of figures and their ratio. The page shows the median of the ratios and the
@@ -18,13 +22,23 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask bench builds --before BINARY [--after BINARY] [--rounds 15] [--seconds 5] [--tmpfs] \
-                     [--directory DIR] [--no-results]";
+const USAGE: &str = "cargo xtask bench builds --before BINARY [--after BINARY] [--only pgbench|sysbench|hotrow|library] \
+                     [--rounds 15] [--seconds 5] [--tmpfs] [--directory DIR] [--no-results]";
+
+const LIBRARY_NAME: &str = "library";
+
+/// What the library runs: part of the names of `canon bench`.
+const LIBRARY: [&str; 3] = [
+    "ycsb uniform, pipelined, ahead",
+    "ycsb zipf 0.99, pipelined, ahead",
+    "tpcc, pipelined, ahead",
+];
 
 struct Options {
     before: PathBuf,
     /// None: a release build of this checkout.
     after: Option<PathBuf>,
+    only: Option<String>,
     rounds: usize,
     seconds: u32,
     directory: PathBuf,
@@ -36,6 +50,7 @@ fn options(args: &[String]) -> Result<Options> {
     let mut options = Options {
         before: PathBuf::new(),
         after: None,
+        only: None,
         rounds: 15,
         seconds: 5,
         directory: std::env::temp_dir(),
@@ -47,6 +62,7 @@ fn options(args: &[String]) -> Result<Options> {
         match arg.as_str() {
             "--before" => before = Some(value()?.into()),
             "--after" => options.after = Some(value()?.into()),
+            "--only" => options.only = Some(value()?.clone()),
             "--rounds" => options.rounds = number(value()?)?,
             "--seconds" => options.seconds = number(value()?)?,
             "--tmpfs" => options.directory = "/dev/shm".into(),
@@ -56,6 +72,13 @@ fn options(args: &[String]) -> Result<Options> {
         }
     }
     options.before = before.ok_or(USAGE)?;
+    let sections = loads::SECTIONS.iter().map(|s| s.0);
+    let mut known = sections.filter(|s| *s != "ceiling").chain([LIBRARY_NAME]);
+    if let Some(only) = &options.only
+        && !known.any(|name| name == only)
+    {
+        return Err(USAGE.into());
+    }
     Ok(options)
 }
 
@@ -110,12 +133,6 @@ pub fn main(args: &[String]) -> Result<()> {
     let mut guard = Guard::new()?;
     guard.setting(AUTOGROUP, "0")?;
     let directory = server::new_directory(&options.directory, &mut guard)?;
-    let mut servers = Vec::new();
-    for (name, binary) in [("before", &options.before), ("after", &after)] {
-        let home = directory.join(name);
-        std::fs::create_dir_all(&home).map_err(|e| format!("{}: {e}", home.display()))?;
-        servers.push(server::canon(binary, &home, &mut guard)?);
-    }
     let mut out = page::head("Two builds of canon", "cargo xtask bench builds", args);
     let version = |binary: &PathBuf| {
         let said = command::output(std::process::Command::new(binary).arg("--version"));
@@ -130,38 +147,34 @@ pub fn main(args: &[String]) -> Result<()> {
         options.seconds
     );
     out += "| load | before, tx/s | after, tx/s | throughput, ratio | before, CPU µs/tx | after, CPU µs/tx | CPU, ratio |\n|---|---|---|---|---|---|---|\n";
-    for (_, plan) in loads::SECTIONS
-        .iter()
-        .filter(|(name, _)| *name != "ceiling")
-    {
-        let plan = plan(&directory)?;
-        println!("== {}", plan.title);
-        for s in &servers {
-            (plan.prepare)(&clients, s)?;
+    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| only == name);
+    let sections = loads::SECTIONS.iter().filter(|s| s.0 != "ceiling");
+    let sections: Vec<_> = sections.filter(|s| wanted(s.0)).collect();
+    if !sections.is_empty() {
+        let mut servers = Vec::new();
+        for (name, binary) in [("before", &options.before), ("after", &after)] {
+            let home = directory.join(name);
+            std::fs::create_dir_all(&home).map_err(|e| format!("{}: {e}", home.display()))?;
+            servers.push(server::canon(binary, &home, &mut guard)?);
         }
-        for load in plan.loads.iter().filter(|l| l.is_typical()) {
-            let mut samples: [Vec<Sample>; 2] = Default::default();
-            for round in 0..options.rounds {
-                for server in &mut servers {
-                    server.restart(&mut guard)?;
-                }
-                for turn in 0..2 {
-                    let at = (round + turn) % 2;
-                    let server = &mut servers[at];
-                    if let Some(ended) = server.ended() {
-                        return Err(ended);
-                    }
-                    let level = load.isolation.or(loads::SERIALIZABLE);
-                    let command = load.command(&clients, server.port, level, options.seconds);
-                    let limit = Duration::from_secs(u64::from(options.seconds) * 3 + 60);
-                    let sample = measure(server.pid(), load.tool, command, limit);
-                    if let Some(why) = &sample.complaint {
-                        return Err(format!("{}: {why}", load.label));
-                    }
-                    samples[at].push(sample);
-                }
+        for (_, plan) in sections {
+            let plan = plan(&directory)?;
+            println!("== {}", plan.title);
+            for s in &servers {
+                (plan.prepare)(&clients, s)?;
             }
-            let line = row(&load.label, &samples);
+            for load in plan.loads.iter().filter(|l| l.is_typical()) {
+                let samples = served(&options, load, &clients, &mut servers, &mut guard)?;
+                let line = row(&load.label, &samples);
+                print!("{line}");
+                out += &line;
+            }
+        }
+    }
+    if wanted(LIBRARY_NAME) {
+        for name in LIBRARY {
+            let samples = embedded(&options, name, [&options.before, &after])?;
+            let line = row(&format!("library, {name}"), &samples);
             print!("{line}");
             out += &line;
         }
@@ -171,6 +184,67 @@ pub fn main(args: &[String]) -> Result<()> {
         true => page::store("builds", &out, &[]),
         false => Ok(()),
     }
+}
+
+/// The rounds of one load against both servers, which start again before each round.
+fn served(
+    options: &Options,
+    load: &loads::Load,
+    clients: &Clients,
+    servers: &mut [server::Server],
+    guard: &mut Guard,
+) -> Result<[Vec<Sample>; 2]> {
+    let mut samples: [Vec<Sample>; 2] = Default::default();
+    for round in 0..options.rounds {
+        for server in &mut *servers {
+            server.restart(guard)?;
+        }
+        for turn in 0..2 {
+            let at = (round + turn) % 2;
+            let server = &mut servers[at];
+            if let Some(ended) = server.ended() {
+                return Err(ended);
+            }
+            let level = load.isolation.or(loads::SERIALIZABLE);
+            let command = load.command(clients, server.port, level, options.seconds);
+            let limit = Duration::from_secs(u64::from(options.seconds) * 3 + 60);
+            let sample = measure(server.pid(), load.tool, command, limit);
+            if let Some(why) = &sample.complaint {
+                return Err(format!("{}: {why}", load.label));
+            }
+            samples[at].push(sample);
+        }
+    }
+    Ok(samples)
+}
+
+/// The rounds of one load of the library.
+fn embedded(options: &Options, name: &str, binaries: [&PathBuf; 2]) -> Result<[Vec<Sample>; 2]> {
+    let mut samples: [Vec<Sample>; 2] = Default::default();
+    for round in 0..options.rounds {
+        for turn in 0..2 {
+            let at = (round + turn) % 2;
+            let mut bench = std::process::Command::new(binaries[at]);
+            bench.args(["bench", "--threads", "2", "--directory", "/dev/shm"]);
+            bench.args(["--only", name, "--seconds", &options.seconds.to_string()]);
+            let said = command::output(&mut bench)?;
+            let found = said.lines().find_map(|line| library_line(name, line));
+            samples[at].push(found.ok_or(format!("{name}: no figure in what was said\n{said}"))?);
+        }
+    }
+    Ok(samples)
+}
+
+/// The figures behind a run's name: threads, transactions per second, the same per core, CPU time for each.
+fn library_line(name: &str, line: &str) -> Option<Sample> {
+    let mut figures = line.strip_prefix(name)?.split_whitespace();
+    let tps = figures.nth(1)?.parse().ok()?;
+    let cpu_us = figures.nth(1)?.parse().ok()?;
+    Some(Sample {
+        tps,
+        cpu_us,
+        ..Sample::default()
+    })
 }
 
 fn row(label: &str, samples: &[Vec<Sample>; 2]) -> String {
@@ -204,6 +278,15 @@ mod tests {
         let found = ratio(all).unwrap();
         assert_eq!(found.median, 8.0);
         assert_eq!(found.interval, Some((4.0, 12.0)));
+    }
+
+    #[test]
+    fn the_figures_of_a_run_of_the_library_are_found_by_their_columns() {
+        let line = "tpcc, pipelined, ahead                       2      30512       15301       65.35     60.01      120      300      410  ";
+        let found = library_line("tpcc, pipelined, ahead", line).unwrap();
+        assert_eq!((found.tps, found.cpu_us), (30512.0, 65.35));
+        assert!(library_line("ycsb", line).is_none());
+        assert!(library_line("tpcc", "tpcc").is_none());
     }
 
     #[test]
