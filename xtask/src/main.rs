@@ -18,6 +18,7 @@ mod library;
 mod matrix;
 mod metadata;
 mod process;
+mod regress;
 mod sanitize;
 mod server;
 mod sim;
@@ -42,6 +43,7 @@ cargo xtask COMMAND
   fuzz      the decoders under libFuzzer, `--seconds N` each
   sim       whole clusters under seeds, `--seeds N [--from M]`; `--seed N` shows one, a line per event
   differ    random queries, answers beside PostgreSQL 15's and beside themselves, `--seeds N [--from M]`; `--seed N` shows one
+  regress   PostgreSQL 15's regression suite by statement, `--source DIR` (its unpacked source); `--isolation`: its isolation specs
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
   bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, programs, all;
             `bench replay`: replay's policies against the primary, and a model for more cores;
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Some("fuzz") => fuzz::main(rest),
         Some("sim") => sim::main(rest),
         Some("differ") => differ::main(rest),
+        Some("regress") => regress::main(rest),
         Some("slt") => slt::main(rest),
         Some("bench") => bench::main(rest),
         Some(guard::SUBCOMMAND) => guard::main(),

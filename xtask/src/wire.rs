@@ -109,13 +109,18 @@ impl Connection {
     }
 
     fn message(&mut self) -> Result<(u8, Vec<u8>), Error> {
-        let mut head = [0; 5];
-        self.stream.read_exact(&mut head).map_err(lost)?;
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        let mut body = vec![0; length.saturating_sub(4)];
-        self.stream.read_exact(&mut body).map_err(lost)?;
-        Ok((head[0], body))
+        message(&mut self.stream)
     }
+}
+
+/// Reads one message: tag and body.
+pub fn message(stream: &mut impl Read) -> Result<(u8, Vec<u8>), Error> {
+    let mut head = [0; 5];
+    stream.read_exact(&mut head).map_err(lost)?;
+    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    let mut body = vec![0; length.saturating_sub(4)];
+    stream.read_exact(&mut body).map_err(lost)?;
+    Ok((head[0], body))
 }
 
 /// Appends one message.
@@ -132,11 +137,12 @@ fn lost(e: impl fmt::Display) -> Error {
     }
 }
 
-fn short(body: &[u8], at: usize) -> u16 {
+pub fn short(body: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([body[at], body[at + 1]])
 }
 
-fn row(body: &[u8]) -> Vec<Option<String>> {
+/// The values of a DataRow.
+pub fn row(body: &[u8]) -> Vec<Option<String>> {
     let mut at = 2;
     let mut values = Vec::new();
     for _ in 0..short(body, 0) {
@@ -150,16 +156,17 @@ fn row(body: &[u8]) -> Vec<Option<String>> {
     values
 }
 
-/// Fields are a letter and a text that a zero ends.
 fn error(body: &[u8]) -> Error {
-    let field = |letter: u8| {
-        let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&letter));
-        String::from_utf8_lossy(found.map_or(&[][..], |f| &f[1..])).into_owned()
-    };
     Error {
-        code: field(b'C'),
-        message: field(b'M'),
+        code: field(body, b'C'),
+        message: field(body, b'M'),
     }
+}
+
+/// A field of an error or a notice: a letter, and a text that a zero ends. Empty: it is not there.
+pub fn field(body: &[u8], letter: u8) -> String {
+    let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&letter));
+    String::from_utf8_lossy(found.map_or(&[][..], |f| &f[1..])).into_owned()
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ mod lag;
 mod loads;
 mod memory;
 mod options;
-mod page;
+pub mod page;
 mod peers;
 mod programs;
 mod reads;

@@ -6,7 +6,14 @@ use crate::{Result, command};
 use std::process::Command;
 
 /// Options whose values are places on this machine.
-const PLACES: [&str; 5] = ["--peers", "--binary", "--directory", "--before", "--after"];
+const PLACES: [&str; 6] = [
+    "--peers",
+    "--binary",
+    "--directory",
+    "--before",
+    "--after",
+    "--source",
+];
 
 /// The title and the lines under it. `command` is without its arguments.
 pub fn head(title: &str, command: &str, args: &[String]) -> String {
