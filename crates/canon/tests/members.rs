@@ -14,6 +14,10 @@ mod hand_over;
 mod joining;
 #[path = "members/leaving.rs"]
 mod leaving;
+#[path = "members/operations.rs"]
+mod operations;
+#[path = "members/partitions.rs"]
+mod partitions;
 #[path = "members/witness.rs"]
 mod witness;
 
@@ -115,10 +119,15 @@ struct Writers {
 
 impl Writers {
     fn start(nodes: &[Node], count: usize) -> Writers {
+        let configs = nodes.iter().map(|n| n.server.config()).collect();
+        Writers::start_at(configs, count, 1)
+    }
+
+    /// The numbers begin with this one.
+    fn start_at(configs: Vec<tokio_postgres::Config>, count: usize, from: i64) -> Writers {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged: Arc<Mutex<BTreeSet<i64>>> = Arc::default();
-        let next = Arc::new(AtomicI64::new(1));
-        let configs: Vec<_> = nodes.iter().map(|n| n.server.config()).collect();
+        let next = Arc::new(AtomicI64::new(from));
         let tasks = (0..count).map(|i| {
             let (stop, acknowledged, next) = (stop.clone(), acknowledged.clone(), next.clone());
             let configs = configs.clone();

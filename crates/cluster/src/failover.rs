@@ -20,17 +20,23 @@
 //!
 //! A new consensus leader begins anew: it draws another term and asks again. Answers to an earlier question count no more.
 //!
+//! **A new consensus leader gives the primary its chance.** It may know from the votes that no lease is left, as nothing was granted while it was elected. A primary
+//! that is there comes with its request then. It has the time of a lease for that. It has less if it was the consensus leader itself: a majority has missed it for
+//! most of a second already.
+//!
 //! Left out on purpose: sockets and timers. The caller hands in the time, sends what is asked and proposes what is proposed; both may be lost, and
 //! [`Failover::tick`] says them again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalogue::{Catalogue, Command, Kind, NodeId, Phase};
-use crate::leases::{Grantor, Request, Terms};
+use crate::leases::{Before, Grantor, Request, Terms};
 use crate::standing::{Answer, End};
 
 /// How long a copy is waited for that may have been promoted by hand, in nanoseconds.
 const BY_HAND: u64 = 3_000_000_000;
+/// How long a primary that a majority has missed may take to ask a new consensus leader for its lease, in nanoseconds.
+const CHANCE: u64 = 400_000_000;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +69,9 @@ pub enum Obstacle {
 pub struct Failover {
     terms: Terms,
     grantor: Grantor,
+    elected: u64,
+    /// The consensus leader before this one.
+    replaced: Option<NodeId>,
     /// The phase as of the last tick.
     seen: Option<Phase>,
     /// Whether the term under which is asked was drawn by this leader.
@@ -78,10 +87,12 @@ pub struct Failover {
 
 impl Failover {
     /// This node was elected now.
-    pub fn elected(terms: Terms, now: u64) -> Failover {
+    pub fn elected(terms: Terms, now: u64, before: Before) -> Failover {
         Failover {
             terms,
-            grantor: Grantor::elected(terms, now),
+            grantor: Grantor::elected(terms, before.granted.min(now)),
+            elected: now,
+            replaced: before.replaced,
             seen: None,
             own: None,
             since: 0,
@@ -137,7 +148,7 @@ impl Failover {
             None => vec![],
             Some(Phase::Leading { node, term }) => {
                 let possible = may_begin(catalogue, node).is_ok();
-                if possible && self.grantor.over(now) {
+                if possible && self.grantor.over(now) && self.had_its_chance(node, now) {
                     vec![self.begin(term)]
                 } else {
                     vec![]
@@ -155,6 +166,16 @@ impl Failover {
                 Err(_) => self.ask(catalogue, term),
             },
         }
+    }
+
+    /// The primary has had the time to find this consensus leader.
+    fn had_its_chance(&self, primary: NodeId, now: u64) -> bool {
+        let missed = self.replaced == Some(primary);
+        let chance = match missed {
+            true => CHANCE,
+            false => self.terms.granted_nanos(),
+        };
+        now.saturating_sub(self.elected) >= chance
     }
 
     /// A member that was promoted by hand may have commits that no other copy has. It is waited for, though enough others have answered.

@@ -9,8 +9,17 @@
 //! clock that goes on while the machine is suspended (`env::Clock::boot_nanos`).
 //!
 //! **The grantor has to be the leader of the consensus.** One that was replaced without knowing would go on to grant. So a request is granted after a
-//! majority has confirmed the leader, in a round that began after the request came in. A new leader was elected after the last such round of the old one. It waits
-//! one lease out, counted from its election, before it takes any lease for over.
+//! majority has confirmed the leader, in a round that began after the request came in. A new leader was elected after the last such round of the old one.
+//!
+//! **A new leader knows how old the last lease can be** ([`Ballots`]). Each voter says with its vote how long ago it took part in a round, or in a request if it
+//! was the leader. Of the majority of a round and the majority of the election one voter is in both, and its word came after the request. So no lease of
+//! an earlier leader was asked for after the latest of these times, and the new leader waits one lease out from there. The time in which no leader was
+//! heard counts: the wait and the election run side by side.
+//!
+//! ```text
+//! last request    last round        silence        vote, with its age          one lease after the last round
+//! ----|---------------|------------------------------|------------------------------|---- over
+//! ```
 //!
 //! A lease protects reads at a primary that is cut off. Commits are safe without it, by terms ([`crate::standing`]).
 //!
@@ -48,7 +57,8 @@ impl Terms {
         nanos(self.length)
     }
 
-    fn granted_nanos(self) -> u64 {
+    /// The length for the grantor.
+    pub(crate) fn granted_nanos(self) -> u64 {
         self.held_nanos() / 100 * (100 + Terms::DRIFT_PERCENT)
     }
 }
@@ -145,6 +155,43 @@ impl Holder {
     }
 }
 
+/// What a candidate hears with the votes: when a lease may have been asked for last of an earlier leader. Times are nanoseconds of the candidate's clock.
+///
+/// A voter counts on its own clock. Its time and the candidate's wait add up to one lease of the grantor, which holds what clocks may drift.
+#[derive(Clone, Copy, Debug)]
+pub struct Ballots {
+    latest: u64,
+}
+
+impl Ballots {
+    /// The candidate itself has taken part at this time last.
+    pub fn new(own: u64) -> Ballots {
+        Ballots { latest: own }
+    }
+
+    /// A vote has come in now, from a voter that took part at most `age` nanoseconds before it voted.
+    pub fn vote(&mut self, now: u64, age: u64) {
+        // It was given before now, so this is the latest time.
+        if !env::fault::planted("lease.own_silence") {
+            self.latest = self.latest.max(now.saturating_sub(age));
+        }
+    }
+
+    /// No lease of an earlier leader was asked for after that.
+    pub fn latest(&self) -> u64 {
+        self.latest
+    }
+}
+
+/// What a new consensus leader knows of those before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before {
+    /// No lease of an earlier leader was asked for after that, in nanoseconds of the new leader's clock.
+    pub granted: u64,
+    /// The leader that was replaced, as a majority heard nothing of it; none: that is not known.
+    pub replaced: Option<NodeId>,
+}
+
 /// The side of the consensus leader. Times are nanoseconds of its own clock.
 #[derive(Clone, Debug)]
 pub struct Grantor {
@@ -156,16 +203,15 @@ pub struct Grantor {
 }
 
 impl Grantor {
-    /// A consensus leader that was elected now: an earlier one may have granted a lease just before.
-    pub fn elected(terms: Terms, now: u64) -> Grantor {
-        let wait = if env::fault::planted("lease.not_waited_out") {
-            0
-        } else {
-            terms.granted_nanos()
+    /// A consensus leader that was elected. An earlier one may have granted a lease that was asked for until `granted`.
+    pub fn elected(terms: Terms, granted: u64) -> Grantor {
+        let clear = match env::fault::planted("lease.not_waited_out") {
+            true => 0,
+            false => granted + terms.granted_nanos(),
         };
         Grantor {
             terms,
-            clear: now + wait,
+            clear,
             until: None,
         }
     }
@@ -224,6 +270,19 @@ mod tests {
         holder.granted(request, 0);
         holder.granted(request, SECOND);
         assert!(!holder.holds(SECOND * 3 / 2), "an answer counts once");
+    }
+
+    #[test]
+    fn the_youngest_word_of_a_voter_counts() {
+        let mut ballots = Ballots::new(SECOND);
+        ballots.vote(5 * SECOND, 5 * SECOND);
+        assert_eq!(ballots.latest(), SECOND, "it took part before");
+        ballots.vote(5 * SECOND, 2 * SECOND);
+        ballots.vote(5 * SECOND, 3 * SECOND);
+        assert_eq!(ballots.latest(), 3 * SECOND);
+        // A voter that was just started knows of nothing before.
+        ballots.vote(6 * SECOND, 0);
+        assert_eq!(ballots.latest(), 6 * SECOND);
     }
 
     #[test]

@@ -6,16 +6,18 @@
 //! standing    what a copy has promised, so that a leader that was left behind gets no more acknowledgements
 //! waiting     how many replicas the primary waits for
 //! failover    the consensus leader's decider: lease over, ask, name
+//! elections   when a member stands for election as the consensus leader
 //! consensus   the log that carries commands, by openraft, over this project's disk
 //! member      one running member: all of these, and a copy of the data
 //! ```
-//! The first five decide purely. They take events with the time of the caller's own clock and return what is to be done. The safety of commits rests on terms and
+//! The first six decide purely. They take events with the time of the caller's own clock and return what is to be done. The safety of commits rests on terms and
 //! promises; clocks protect only reads at a primary that is cut off.
 //!
 //! Left out on purpose: the network. Messages between nodes are `server`'s.
 
 pub mod catalogue;
 pub mod consensus;
+pub mod elections;
 pub mod failover;
 pub mod leases;
 pub mod member;
@@ -23,9 +25,10 @@ pub mod standing;
 pub mod waiting;
 
 pub use catalogue::{Catalogue, Command, Kind, Member, NodeId, Phase, Policies, Refused};
-pub use consensus::{Carry, Consensus, Timing};
+pub use consensus::{Carry, Consensus};
+pub use elections::Timing;
 pub use failover::{Action, Failover, Obstacle};
-pub use leases::{Grantor, Holder, Request, Terms};
+pub use leases::{Ballots, Before, Grantor, Holder, Request, Terms};
 pub use member::RunningMember;
 pub use standing::{Answer, End, Standing};
 pub use waiting::Waiting;

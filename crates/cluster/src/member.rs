@@ -17,11 +17,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::catalogue::{Catalogue, Command, NodeId, Phase, Refused};
-use crate::consensus::{Carried, Carry, Consensus, Timing};
+use crate::consensus::{Carried, Carry, Consensus};
+use crate::elections::Timing;
 use crate::failover::{Action, Failover, Obstacle};
 use crate::leases::{Holder, Request, Terms};
 use crate::standing::Answer;
@@ -131,8 +132,8 @@ struct Leading {
     begun: Begun,
     holder: Holder,
     waiting: Waiting,
-    /// When the lease was last asked for.
-    asked: Option<u64>,
+    /// When the lease was last asked for, and of which consensus leader.
+    asked: Option<(u64, NodeId)>,
 }
 
 struct Inner {
@@ -161,6 +162,8 @@ struct Inner {
     /// Why the consensus has ended here.
     failed: watch::Sender<Option<String>>,
     fitting: AtomicBool,
+    /// Something is known that may be acted on at once.
+    moved: Notify,
     /// See [`RunningMember::set_deaf`].
     deaf: AtomicBool,
 }
@@ -194,7 +197,7 @@ impl RunningMember {
             clock: env.clock.clone(),
             heard: heard.clone(),
         });
-        let consensus = Consensus::open(env.disk.clone(), dir, me, marked, timing).await?;
+        let consensus = Consensus::open(env, dir, me, marked, timing).await?;
         let inner = Arc::new(Inner {
             me,
             life: env.random.next_u64(),
@@ -213,6 +216,7 @@ impl RunningMember {
             reached: Mutex::default(),
             failed: watch::channel(None).0,
             fitting: AtomicBool::new(false),
+            moved: Notify::new(),
             deaf: AtomicBool::new(false),
         });
         let acting = inner.clone();
@@ -221,11 +225,15 @@ impl RunningMember {
             loop {
                 catalogue.mark_unchanged();
                 acting.act();
-                // What the members agree on is acted on at once.
-                let changed = tokio::time::timeout(TICK, catalogue.changed()).await;
-                if let Ok(Err(_)) = changed {
-                    // The consensus has ended here. The next look says why.
-                    tokio::time::sleep(TICK).await;
+                // What the members agree on is acted on at once, and so are answers.
+                tokio::select! {
+                    changed = tokio::time::timeout(TICK, catalogue.changed()) => {
+                        if let Ok(Err(_)) = changed {
+                            // The consensus has ended here. The next look says why.
+                            tokio::time::sleep(TICK).await;
+                        }
+                    }
+                    () = acting.moved.notified() => {}
                 }
             }
         });
@@ -380,7 +388,9 @@ impl Inner {
     /// Grants a lease, after a majority has confirmed that this is the consensus leader and all that was agreed on before is applied here.
     async fn grant(&self, request: Request, end: u64) -> Option<()> {
         self.elections();
+        // Noted before a majority is asked, and not before the time that the grantor counts from.
         let now = self.clock.boot_nanos();
+        self.consensus.grants();
         let catalogue = self.catalogue();
         let received = |c: &mut (u64, Failover)| c.1.requested(&catalogue, request, end, now);
         if !self.control.lock().as_mut().is_some_and(received) {
@@ -396,7 +406,8 @@ impl Inner {
         let now = self.clock.boot_nanos();
         let mut control = self.control.lock();
         if control.as_ref().map(|c| c.0) != won {
-            *control = won.map(|term| (term, Failover::elected(self.terms, now)));
+            let elected = |term| Failover::elected(self.terms, now, self.consensus.before(term));
+            *control = won.map(|term| (term, elected(term)));
         }
     }
 
@@ -526,6 +537,7 @@ impl Inner {
                 false => Begun::Never,
             };
         }
+        self.moved.notify_one();
     }
 
     /// A try to begin this term is under way from now on, or not any more.
@@ -580,12 +592,12 @@ impl Inner {
         if leads != Leads::Yes {
             return;
         }
-        if l.asked
-            .is_some_and(|at| now.saturating_sub(at) < nanos(self.terms.every))
-        {
+        // A new consensus leader is asked at once: it waits for this.
+        let again = |(at, of)| of == to && now.saturating_sub(at) < nanos(self.terms.every);
+        if l.asked.is_some_and(again) {
             return;
         }
-        l.asked = Some(now);
+        l.asked = Some((now, to));
         let request = l.holder.request(now);
         drop(leading);
         let this = self.clone();
@@ -637,6 +649,7 @@ impl Inner {
             .retain(|(n, of), _| *n != node || *of > term);
         if let (Some(answer), Some((_, failover))) = (answer, self.control.lock().as_mut()) {
             failover.answered(term, node, answer);
+            self.moved.notify_one();
         }
     }
 

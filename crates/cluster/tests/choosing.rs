@@ -2,7 +2,8 @@
 
 use cluster::failover::stands_in_the_way;
 use cluster::{
-    Action, Answer, Catalogue, Command, End, Failover, Kind, Member, NodeId, Obstacle, Phase, Terms,
+    Action, Answer, Before, Catalogue, Command, End, Failover, Kind, Member, NodeId, Obstacle,
+    Phase, Terms,
 };
 use std::collections::BTreeSet;
 
@@ -56,7 +57,7 @@ fn a_term_that_was_drawn_by_hand_is_overtaken() {
     use Kind::Server;
     let hand = 1 << 40;
     let mut catalogue = catalogue(&[Server, Server, Server]);
-    let mut failover = Failover::elected(Terms::default(), 0);
+    let mut failover = Failover::elected(Terms::default(), 0, Before::default());
     let long = 10_000_000_000;
     let step = |failover: &mut Failover, catalogue: &mut Catalogue| {
         let actions = failover.tick(catalogue, long);
@@ -93,4 +94,30 @@ fn a_term_that_was_drawn_by_hand_is_overtaken() {
     }
     step(&mut failover, &mut catalogue);
     assert_eq!(catalogue.phase(), Some(Phase::Leading { node: 3, term }));
+}
+
+/// After an election a primary that is there is not given up before it can have asked, though no lease is left.
+#[test]
+fn a_new_consensus_leader_gives_the_primary_its_chance() {
+    use Kind::Server;
+    let catalogue = catalogue(&[Server, Server, Server]);
+    let ms = 1_000_000;
+    let begins = |replaced: Option<NodeId>, granted: u64| {
+        let before = Before { granted, replaced };
+        let mut failover = Failover::elected(Terms::default(), 5000 * ms, before);
+        let at = (5000..).step_by(50).find(|at| {
+            let done = failover.tick(&catalogue, at * ms);
+            done.iter()
+                .any(|a| matches!(a, Action::Propose(Command::Begin { .. })))
+        });
+        at.expect("it begins at last") - 5000
+    };
+    // Long silent, and missed by a majority.
+    assert_eq!(begins(Some(1), 2000 * ms), 400);
+    // A lease may be left.
+    assert_eq!(begins(Some(1), 4000 * ms), 650);
+    assert_eq!(begins(Some(1), 5000 * ms), 1650);
+    // Another one led the consensus: nothing is known of the primary.
+    assert_eq!(begins(Some(2), 2000 * ms), 1650);
+    assert_eq!(begins(None, 2000 * ms), 1650);
 }

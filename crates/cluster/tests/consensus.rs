@@ -2,7 +2,7 @@
 
 use cluster::consensus::Carried;
 use cluster::{Carry, Catalogue, Command, Consensus, Kind, Member, NodeId, Policies, Timing};
-use env::{MemDisk, PowerCut};
+use env::{Env, MemDisk, PowerCut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
@@ -56,13 +56,8 @@ impl World {
             me,
             net: self.net.clone(),
         });
-        let opened = Consensus::open(
-            Arc::new(disk),
-            Path::new("consensus"),
-            me,
-            carry,
-            Timing::default(),
-        );
+        let env = Env::os().with_disk(Arc::new(disk));
+        let opened = Consensus::open(&env, Path::new("consensus"), me, carry, Timing::default());
         let member = opened.await.expect("it opens");
         let old = self.net.members.lock().unwrap().insert(me, member.clone());
         assert!(old.is_none(), "a member is started once");

@@ -1,4 +1,4 @@
-//! The deciders in small worlds over an ideal log: seeded delays, cut links, pauses, crashes, and clocks that drift.
+//! The deciders in small worlds over an ideal log: seeded delays, cut links, pauses, crashes, clocks that drift, and members that leave and join.
 //!
 //! The consensus is a list that all see late, with a leader that is replaced now and then and does not know it. A copy's log is a list of records. The
 //! rules that hold after each event:
@@ -15,8 +15,8 @@
 
 use cluster::waiting::Seen;
 use cluster::{
-    Action, Answer, Catalogue, Command, End, Failover, Holder, Kind, Member, Phase, Policies,
-    Request, Standing, Terms, Waiting,
+    Action, Answer, Ballots, Before, Catalogue, Command, End, Failover, Holder, Kind, Member,
+    Phase, Policies, Request, Standing, Terms, Waiting,
 };
 use env::{Random, SeededRandom};
 use std::cmp::Reverse;
@@ -40,7 +40,7 @@ enum Event {
     /// A proposal reaches the consensus. `Some`: it holds only while that election does.
     Propose(Option<u64>, Command),
     /// The node hears that it was elected.
-    Elected(u64),
+    Elected(u64, Before),
     Request(Request, u64),
     /// A majority was asked after the request; whether this election still holds is seen on the way.
     Confirm(u64, Request),
@@ -73,6 +73,8 @@ struct Node {
     /// Whether it is down, and until when.
     down: u64,
     life: u64,
+    /// When it was part of a majority last that confirmed a consensus leader, or was asked for a lease, by its own clock.
+    took_part: u64,
     catalogue: Catalogue,
     applied: usize,
     log: Log,
@@ -113,6 +115,7 @@ struct Report {
     handed_over: usize,
     overtaken: usize,
     refused: usize,
+    left: usize,
 }
 
 impl World {
@@ -139,31 +142,11 @@ impl World {
         let members = 3 + world.below(2) as usize;
         let witness = members == 3 && world.below(3) == 0;
         for i in 0..members {
-            let node = Node {
-                rate: 955 + world.below(91),
-                offset: world.below(1000 * SECONDS),
-                stopped: 0,
-                paused: 0,
-                down: 0,
-                life: 1,
-                catalogue: Catalogue::default(),
-                applied: 0,
-                log: vec![],
-                standing: Standing::default(),
-                term: 0,
-                primary: None,
-                control: None,
-            };
-            world.nodes.push(node);
             let kind = match witness && i == members - 1 {
                 true => Kind::Witness,
                 false => Kind::Server,
             };
-            let member = Member {
-                name: format!("n{i}"),
-                address: format!("n{i}:1"),
-                kind,
-            };
+            let member = world.add(kind);
             let node = i as u64;
             world.commit(match i {
                 0 => Command::Found {
@@ -173,10 +156,6 @@ impl World {
                 },
                 _ => Command::Join { node, member },
             });
-            let first = world.below(50 * MS);
-            world.at(first, i, Event::Tick);
-            world.at(first, i, Event::Write);
-            world.at(first, i, Event::Read);
         }
         let policies = Policies {
             synchronous_replicas: (members == 4 && world.below(2) == 0).then_some(2),
@@ -184,9 +163,45 @@ impl World {
             ..Policies::default()
         };
         world.commit(Command::Set { policies });
-        world.at(0, 0, Event::Elected(1));
+        let before = Before {
+            granted: world.local(0),
+            replaced: None,
+        };
+        world.at(0, 0, Event::Elected(1, before));
         world.at(2 * SECONDS, 0, Event::Chaos);
         world
+    }
+
+    /// A node with an empty copy, which is a member as soon as the members have agreed on that.
+    fn add(&mut self, kind: Kind) -> Member {
+        let i = self.nodes.len();
+        let rate = 955 + self.below(91);
+        let offset = self.below(1000 * SECONDS);
+        self.nodes.push(Node {
+            rate,
+            offset,
+            stopped: 0,
+            paused: 0,
+            down: 0,
+            life: 1,
+            took_part: offset + self.now / 1000 * rate,
+            catalogue: Catalogue::default(),
+            applied: 0,
+            log: vec![],
+            standing: Standing::default(),
+            term: 0,
+            primary: None,
+            control: None,
+        });
+        let first = self.below(50 * MS);
+        self.at(first, i, Event::Tick);
+        self.at(first, i, Event::Write);
+        self.at(first, i, Event::Read);
+        Member {
+            name: format!("n{i}"),
+            address: format!("n{i}:1"),
+            kind,
+        }
     }
 
     fn below(&self, n: u64) -> u64 {
@@ -230,19 +245,33 @@ impl World {
 
     /// Whether the node reaches most of the members.
     fn reaches_most(&self, i: usize) -> bool {
-        let beside = |j: &usize| {
-            self.cut.contains(j) == self.cut.contains(&i) && self.nodes[*j].down <= self.now
-        };
-        2 * (0..self.nodes.len()).filter(beside).count() > self.nodes.len()
+        2 * self.beside(i).len() > self.truth.members().len()
+    }
+
+    /// Members that the node reaches, itself included if it is one.
+    fn beside(&self, i: usize) -> Vec<usize> {
+        let members = self.truth.members().keys().map(|id| *id as usize);
+        let reached = |j: &usize| !self.apart(i, *j) && self.nodes[*j].down <= self.now;
+        members.filter(reached).collect()
+    }
+
+    /// Some majority that the node belongs to. Called where it reaches one.
+    fn majority(&self, i: usize) -> Vec<usize> {
+        let mut all = self.beside(i);
+        all.retain(|j| *j != i);
+        while 2 * (all.len() + 1) > self.truth.members().len() + 2 {
+            all.remove(self.below(all.len() as u64) as usize);
+        }
+        all.push(i);
+        all
     }
 
     fn commit(&mut self, command: Command) {
         if self.truth.apply(&command).is_err() {
             self.report.refused += 1;
         }
-        if matches!(command, Command::Degrade { .. }) {
-            self.report.degraded += 1;
-        }
+        self.report.degraded += usize::from(matches!(command, Command::Degrade { .. }));
+        self.report.left += usize::from(matches!(command, Command::Leave { .. }));
         self.entries.push(command);
         let index = self.entries.len();
         for i in 0..self.nodes.len() {
@@ -321,11 +350,15 @@ impl World {
             Event::Propose(election, command) => {
                 let holds = election.is_none_or(|e| e == self.election);
                 if holds && self.reaches_most(self.elected) {
+                    for j in self.majority(self.elected) {
+                        self.nodes[j].took_part = self.local(j);
+                    }
                     self.commit(command);
                 }
             }
-            Event::Elected(election) => {
-                self.nodes[i].control = Some((election, Failover::elected(Terms::default(), now)));
+            Event::Elected(election, before) => {
+                let elected = Failover::elected(Terms::default(), now, before);
+                self.nodes[i].control = Some((election, elected));
             }
             Event::Request(request, end) => {
                 let node = &mut self.nodes[i];
@@ -333,6 +366,7 @@ impl World {
                     return;
                 };
                 let election = *election;
+                node.took_part = now;
                 if control.requested(&node.catalogue, request, end, now) {
                     let round = self.below(5 * MS);
                     self.at(round, i, Event::Confirm(election, request));
@@ -341,6 +375,9 @@ impl World {
             Event::Confirm(election, request) => {
                 if election != self.election || !self.reaches_most(i) {
                     return;
+                }
+                for j in self.majority(i) {
+                    self.nodes[j].took_part = self.local(j);
                 }
                 // A confirmed leader has applied all that was agreed on before.
                 self.learn(i, self.entries.len());
@@ -597,6 +634,41 @@ impl World {
         }
     }
 
+    /// This node leads the consensus from now on. Those that vote for it say when they took part in a lease last.
+    fn elect(&mut self, i: usize) {
+        let mut ballots = Ballots::new(self.nodes[i].took_part);
+        for j in self.majority(i).into_iter().filter(|j| *j != i) {
+            let age = self.local(j).saturating_sub(self.nodes[j].took_part);
+            ballots.vote(self.local(i), age);
+        }
+        let before = Before {
+            granted: ballots.latest(),
+            replaced: Some(self.elected as u64),
+        };
+        self.election += 1;
+        self.elected = i;
+        let election = self.election;
+        self.at(1, i, Event::Elected(election, before));
+    }
+
+    /// Of four members one is taken out; to three one is added, whose copy is empty.
+    fn change_members(&mut self, i: usize) {
+        let members = self.truth.members();
+        let command = match members.get(&(i as u64)) {
+            Some(member) if members.len() > 3 && member.has_copy() && i != self.elected => {
+                Command::Leave { node: i as u64 }
+            }
+            _ if members.len() < 4 && self.nodes.len() < 12 => {
+                let member = self.add(Kind::Server);
+                let node = self.nodes.len() as u64 - 1;
+                Command::Join { node, member }
+            }
+            _ => return,
+        };
+        let (elected, election) = (self.elected, self.election);
+        self.send(elected, elected, Event::Propose(Some(election), command));
+    }
+
     /// Something goes wrong; most of it heals.
     fn chaos(&mut self) {
         let i = self.below(self.nodes.len() as u64) as usize;
@@ -609,6 +681,8 @@ impl World {
                 let down = self.now + self.below(5 * SECONDS);
                 let node = &mut self.nodes[i];
                 (node.down, node.primary, node.control) = (down, None, None);
+                // What it took part in before is forgotten: it counts from its start.
+                node.took_part = node.offset + (down / 1000 + 1) * node.rate;
             }
             6..=8 => {
                 self.cut = match self.cut.is_empty() {
@@ -623,16 +697,18 @@ impl World {
                 node.standing = node.standing.asked(term).expect("a later term");
                 node.primary = None;
             }
+            10 => self.change_members(i),
             _ => {}
         }
         // The consensus has another leader. The one before hears of it later, or never.
+        let is_member = self.truth.members().contains_key(&(i as u64));
         let stays = self.reaches_most(self.elected) && self.nodes[self.elected].control.is_some();
-        if (!stays || self.below(4) == 0) && self.reaches_most(i) && self.nodes[i].down <= self.now
+        if is_member
+            && (!stays || self.below(4) == 0)
+            && self.reaches_most(i)
+            && self.nodes[i].down <= self.now
         {
-            self.election += 1;
-            self.elected = i;
-            let election = self.election;
-            self.at(1, i, Event::Elected(election));
+            self.elect(i);
         }
         let next = 200 * MS + self.below(1500 * MS);
         self.at(next, 0, Event::Chaos);
@@ -670,15 +746,19 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
         sum.degraded += report.degraded;
         sum.handed_over += report.handed_over;
         sum.overtaken += report.overtaken;
+        sum.left += report.left;
     }
     println!("{sum:?}");
     assert!(sum.acknowledged > 50_000 && sum.reads > 50_000, "{sum:?}");
     assert!(sum.failovers > 500 && sum.degraded > 20, "{sum:?}");
     assert!(sum.handed_over > 500 && sum.overtaken > 500, "{sum:?}");
+    assert!(sum.left > 300, "{sum:?}");
     #[cfg(feature = "faults")]
     for fault in [
         "lease.from_answer",
         "lease.not_waited_out",
+        "lease.own_silence",
+        "leave.stays_promised",
         "failover.any_replica",
         "degrade.before_raft",
         "hand_over.heir_behind",

@@ -51,6 +51,9 @@ pub fn update_golden() -> bool {
 /// A server with this variable has a standard error that cannot be written.
 pub const MUTE: &str = "CANON_TEST_MUTE";
 
+/// A server with this variable runs in the network namespace of this name.
+pub const NETNS: &str = "CANON_TEST_NETNS";
+
 impl Server {
     pub async fn start() -> Server {
         Server::start_with(&[]).await
@@ -163,7 +166,17 @@ impl Server {
             true => std::fs::OpenOptions::new().write(true).open("/dev/full"),
             false => log.try_clone(),
         };
-        process.child = Command::new(env!("CARGO_BIN_EXE_canon"))
+        let canon = env!("CARGO_BIN_EXE_canon");
+        let inside = process.env.iter().find(|(k, _)| k == NETNS);
+        let mut run = match inside {
+            Some((_, name)) => {
+                let mut run = Command::new("ip");
+                run.args(["netns", "exec", name, canon]);
+                run
+            }
+            None => Command::new(canon),
+        };
+        process.child = run
             .arg(command)
             .arg("--data")
             .arg(process.dir.path().join("data"))

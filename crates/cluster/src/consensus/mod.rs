@@ -4,21 +4,25 @@
 //! sends them over its own proven connections.
 //!
 //! Voters follow the catalogue: the consensus leader changes them in [`Consensus::fit`], from one to three in one step. The others learn.
+//! When a member stands for election is decided in [`crate::elections`].
 //!
 //! Left out on purpose: what follows from the catalogue. Leases and fail-over are decided in [`crate::failover`].
 
+mod campaign;
 mod file;
 mod store;
 mod types;
 
-use env::Disk;
+use campaign::{Campaign, Last, Others};
+use env::Env;
 use openraft::error::{InstallSnapshotError, NetworkError, RPCError, RaftError, Unreachable};
-use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
     VoteRequest, VoteResponse,
 };
 use openraft::{ChangeMembers, Config, EmptyNode, Raft, SnapshotPolicy};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +30,13 @@ use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::catalogue::{Catalogue, Command, Member, NodeId, Refused};
+use crate::elections::Timing;
+use crate::leases::Before;
 use types::Types;
 
 /// The name of its log in the directory.
@@ -48,24 +56,25 @@ enum Message {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<NodeId>),
     Snapshot(InstallSnapshotRequest<Types>),
+    /// Whether this one would vote for a member with such a log: answered with yes or no.
+    Stand {
+        candidate: NodeId,
+        last: Last,
+    },
 }
 
-/// Milliseconds.
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    pub heartbeat: u64,
-    /// A member without a word from the leader stands for election after this long, up to twice as long.
-    pub election: u64,
+type Answered<T> = Result<T, RaftError<NodeId>>;
+
+/// The answer to [`Message::Vote`].
+#[derive(Serialize, Deserialize)]
+struct Ballot {
+    answer: Answered<VoteResponse<NodeId>>,
+    /// Nanoseconds since this voter may have taken part in a lease that was granted.
+    age: u64,
 }
 
-impl Default for Timing {
-    fn default() -> Timing {
-        Timing {
-            heartbeat: 250,
-            election: 1000,
-        }
-    }
-}
+/// How long a member is left alone that could not be reached.
+const BACKOFF: Duration = Duration::from_millis(100);
 
 /// One member of the consensus. Clones share it.
 #[derive(Clone)]
@@ -74,6 +83,18 @@ pub struct Consensus {
     raft: Raft<Types>,
     catalogue: watch::Receiver<Catalogue>,
     expected: Arc<Catalogue>,
+    campaign: Arc<Campaign>,
+    file: Arc<Mutex<file::LogFile>>,
+    _task: Arc<Task>,
+}
+
+/// Ends with the last clone.
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 fn other(e: impl std::fmt::Display) -> io::Error {
@@ -83,7 +104,7 @@ fn other(e: impl std::fmt::Display) -> io::Error {
 impl Consensus {
     /// Opens what this directory holds, or begins as a member of nothing. Needs a tokio runtime with time.
     pub async fn open(
-        disk: Arc<dyn Disk>,
+        env: &Env,
         dir: &Path,
         me: NodeId,
         carry: Arc<dyn Carry>,
@@ -91,23 +112,42 @@ impl Consensus {
     ) -> io::Result<Consensus> {
         let config = Config {
             cluster_name: "canon".into(),
-            heartbeat_interval: timing.heartbeat,
-            election_timeout_min: timing.election,
-            election_timeout_max: timing.election * 2,
+            // Also how long an append may take. Heartbeats and elections are asked for by `campaign`.
+            heartbeat_interval: timing.patience,
+            enable_elect: false,
+            // How long a vote may take, and how long a voter is true to its leader.
+            election_timeout_min: timing.patience + 1,
+            election_timeout_max: timing.quiet,
             snapshot_policy: SnapshotPolicy::LogsSinceLast(500),
             max_in_snapshot_log_to_keep: 100,
             ..Config::default()
         };
         let config = Arc::new(config.validate().map_err(other)?);
-        let file = file::LogFile::open(disk, dir)?;
+        let file = file::LogFile::open(env.disk.clone(), dir)?;
         let expected = Arc::new(store::expected(&file));
         let (store, machine, catalogue) = store::open(file);
-        let raft = Raft::new(me, config, Ways { carry }, store, machine);
+        let file = store.file();
+        let campaign = Arc::new(Campaign::new(env, me, timing));
+        let ways = Ways {
+            carry: carry.clone(),
+            campaign: campaign.clone(),
+        };
+        let raft = Raft::new(me, config, ways, store, machine);
+        let raft = raft.await.map_err(other)?;
+        let others = Arc::new(Voters {
+            me,
+            carry,
+            file: file.clone(),
+        });
+        let task = tokio::spawn(campaign.clone().run(raft.clone(), others));
         Ok(Consensus {
             me,
-            raft: raft.await.map_err(other)?,
+            raft,
             catalogue,
             expected,
+            campaign,
+            file,
+            _task: Arc::new(Task(task)),
         })
     }
 
@@ -144,7 +184,18 @@ impl Consensus {
 
     /// Whether this member may stand for election from now on.
     pub fn may_stand(&self, may: bool) {
-        self.raft.runtime_config().elect(may);
+        self.campaign.may_stand(may);
+    }
+
+    /// What the election has shown of leases of earlier leaders. Of the term that [`Consensus::won`] has named.
+    pub fn before(&self, term: u64) -> Before {
+        let voters = self.voters();
+        self.campaign.before(term, voters.len() < 2)
+    }
+
+    /// A lease is about to be granted here. Called before a majority is asked.
+    pub fn grants(&self) {
+        self.campaign.takes_part();
     }
 
     /// Why this member's part has ended, if it has: a write of its log that failed ends it.
@@ -236,9 +287,36 @@ impl Consensus {
     pub async fn hear(&self, message: &[u8]) -> io::Result<Vec<u8>> {
         let message = serde_json::from_slice(message).map_err(other)?;
         let answer = match message {
-            Message::Append(m) => serde_json::to_vec(&self.raft.append_entries(m).await),
-            Message::Vote(m) => serde_json::to_vec(&self.raft.vote(m).await),
-            Message::Snapshot(m) => serde_json::to_vec(&self.raft.install_snapshot(m).await),
+            Message::Append(m) => {
+                self.campaign.takes_part();
+                let leader = m.vote.leader_id.node_id;
+                let answer = self.raft.append_entries(m).await;
+                if !matches!(answer, Err(_) | Ok(AppendEntriesResponse::HigherVote(_))) {
+                    self.campaign.heard(leader);
+                }
+                serde_json::to_vec(&answer)
+            }
+            Message::Vote(m) => {
+                let answer = self.raft.vote(m).await;
+                if matches!(&answer, Ok(vote) if vote.vote_granted) {
+                    self.campaign.another(true);
+                }
+                let age = self.campaign.age();
+                serde_json::to_vec(&Ballot { answer, age })
+            }
+            Message::Snapshot(m) => {
+                let leader = m.vote.leader_id.node_id;
+                let answer = self.raft.install_snapshot(m).await;
+                if matches!(&answer, Ok(answer) if answer.vote.leader_id.node_id == leader) {
+                    self.campaign.heard(leader);
+                }
+                serde_json::to_vec(&answer)
+            }
+            Message::Stand { candidate, last } => {
+                let (own, leads) = (last_of(&self.file), self.won().is_some());
+                let yes = self.campaign.would_vote(candidate, last, own, leads);
+                serde_json::to_vec(&yes)
+            }
         };
         answer.map_err(other)
     }
@@ -249,15 +327,46 @@ impl Consensus {
     }
 }
 
+fn last_of(file: &Mutex<file::LogFile>) -> Last {
+    let file = file.lock();
+    let content = file.content();
+    let last = content.entries.values().next_back().map(|e| e.log_id);
+    last.or(content.purged)
+}
+
+/// The other voters, asked whether they would vote for this member.
+struct Voters {
+    me: NodeId,
+    carry: Arc<dyn Carry>,
+    file: Arc<Mutex<file::LogFile>>,
+}
+
+impl Others for Voters {
+    async fn would_vote(&self, voter: NodeId, last: Last) -> bool {
+        let candidate = self.me;
+        let Ok(question) = serde_json::to_vec(&Message::Stand { candidate, last }) else {
+            return false;
+        };
+        let answer = self.carry.carry(voter, question).await;
+        answer.is_ok_and(|a| serde_json::from_slice(&a).unwrap_or(false))
+    }
+
+    fn last(&self) -> Last {
+        last_of(&self.file)
+    }
+}
+
 /// Makes a [`Way`] to each member.
 struct Ways {
     carry: Arc<dyn Carry>,
+    campaign: Arc<Campaign>,
 }
 
 /// The way to one member.
 struct Way {
     to: NodeId,
     carry: Arc<dyn Carry>,
+    campaign: Arc<Campaign>,
 }
 
 impl RaftNetworkFactory<Types> for Ways {
@@ -267,6 +376,7 @@ impl RaftNetworkFactory<Types> for Ways {
         Way {
             to: target,
             carry: self.carry.clone(),
+            campaign: self.campaign.clone(),
         }
     }
 }
@@ -274,16 +384,24 @@ impl RaftNetworkFactory<Types> for Ways {
 type Failed<E> = RPCError<NodeId, EmptyNode, RaftError<NodeId, E>>;
 
 impl Way {
+    /// The answer as it is.
+    async fn send<A, E>(&self, message: &Message) -> Result<A, Failed<E>>
+    where
+        A: DeserializeOwned,
+        E: std::error::Error,
+    {
+        let bytes = serde_json::to_vec(message).map_err(|e| NetworkError::new(&e))?;
+        let answer = self.carry.carry(self.to, bytes).await;
+        let answer = answer.map_err(|e| Unreachable::new(&e))?;
+        Ok(serde_json::from_slice(&answer).map_err(|e| NetworkError::new(&e))?)
+    }
+
     async fn ask<T, E>(&self, message: Message) -> Result<T, Failed<E>>
     where
         T: DeserializeOwned,
         E: std::error::Error + DeserializeOwned,
     {
-        let bytes = serde_json::to_vec(&message).map_err(|e| NetworkError::new(&e))?;
-        let answer = self.carry.carry(self.to, bytes).await;
-        let answer = answer.map_err(|e| Unreachable::new(&e))?;
-        let answer: Result<T, RaftError<NodeId, E>> =
-            serde_json::from_slice(&answer).map_err(|e| NetworkError::new(&e))?;
+        let answer: Result<T, RaftError<NodeId, E>> = self.send(&message).await?;
         answer.map_err(|e| RPCError::RemoteError(openraft::error::RemoteError::new(self.to, e)))
     }
 }
@@ -305,11 +423,23 @@ impl RaftNetwork<Types> for Way {
         self.ask(Message::Snapshot(rpc)).await
     }
 
+    /// What the voter knows of leases is noted before the vote counts.
     async fn vote(
         &mut self,
         rpc: VoteRequest<NodeId>,
         _option: RPCOption,
     ) -> Result<VoteResponse<NodeId>, Failed<openraft::error::Infallible>> {
-        self.ask(Message::Vote(rpc)).await
+        let term = rpc.vote.leader_id.term;
+        let Ballot { answer, age } = self.send(&Message::Vote(rpc)).await?;
+        let vote = answer
+            .map_err(|e| RPCError::RemoteError(openraft::error::RemoteError::new(self.to, e)))?;
+        if vote.vote_granted {
+            self.campaign.has_vote(term, age);
+        }
+        Ok(vote)
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(std::iter::repeat(BACKOFF))
     }
 }

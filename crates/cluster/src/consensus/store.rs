@@ -29,6 +29,13 @@ pub struct Store {
     file: Arc<Mutex<LogFile>>,
 }
 
+impl Store {
+    /// The file, for a look at it.
+    pub fn file(&self) -> Arc<Mutex<LogFile>> {
+        self.file.clone()
+    }
+}
+
 /// The catalogue and how far it has come.
 pub struct Machine {
     store: Store,

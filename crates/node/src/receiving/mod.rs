@@ -38,7 +38,7 @@ pub use seen::Seen;
 pub use take_over::unconnected;
 
 /// The pause after the first try to connect that failed, and the longest.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
 
 /// What a job gives back.
 pub struct Done(Result<Answer>);
@@ -271,7 +271,7 @@ impl Receiving {
             }
             Event::Unreachable => {
                 let (least, most) = BACKOFF;
-                let after = (least * (1 << self.failures.min(6))).min(most);
+                let after = (least * (1 << self.failures.min(8))).min(most);
                 self.failures += 1;
                 out.push(Do::Connect { after });
             }

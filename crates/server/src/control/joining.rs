@@ -115,11 +115,31 @@ impl Seat {
         let members: Arc<dyn Members> = self.clone();
         _ = place.senders.control.set(members);
         self.fit(place);
+        self.warn_of_own_settings();
         if self.identity.get().is_none_or(|i| i.joined.is_some()) && self.asked_to_join().is_some()
         {
             let seat = self.clone();
             // Ends when this node is a member, in the first server of the process that can follow.
             self.runtime.spawn(async move { join(&seat).await });
+        }
+    }
+}
+
+impl Seat {
+    /// What the members have agreed on counts, not what this server was started with.
+    fn warn_of_own_settings(&self) {
+        let Some(catalogue) = self.catalogue().filter(|c| c.phase().is_some()) else {
+            return;
+        };
+        let agreed = catalogue.policies().synchronous_replicas;
+        if let Some(own) = self.config.synchronous_said
+            && agreed != Some(own as usize)
+        {
+            let agreed =
+                agreed.map_or("that it follows from the members".into(), |n| n.to_string());
+            warn!(
+                "synchronous_replicas = {own} is not taken: the cluster has a setting of its own ({agreed}), which was made when it was founded"
+            );
         }
     }
 }

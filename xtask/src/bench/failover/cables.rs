@@ -4,7 +4,7 @@
 //! node 1 ──▶ cable of node 0 ──▶ node 0          while node 0 or node 1 is cut off: not a byte passes
 //! ```
 //! Each member tells the others the address of its cable. A cable finds out which member a connection comes from: `/proc/net/tcp` names the socket, and
-//! `/proc/PID/fd` its owner. What stood still ends when the cut is over, as a connection does whose packets were lost for long.
+//! `/proc/PID/fd` its owner. It looks again when something is cut, as a member that has just been started was not known yet when it connected. What stood still ends when the cut is over, as a connection does whose packets were lost for long.
 //!
 //! Left out on purpose: delays and lost packets, and clients, which reach each node directly. So does the news of a newer term, which nodes send to where
 //! the others take clients: a primary that is cut off may hear so that it leads no more.
@@ -13,12 +13,19 @@ use crate::Result;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// How often a connection looks whether it is cut.
 const LOOK: Duration = Duration::from_millis(20);
 const NONE: usize = usize::MAX;
+
+/// The end of a connection that is not the cable's: the ports that name it, and its node once that is known.
+struct Far {
+    port: u16,
+    own: u16,
+    node: OnceLock<usize>,
+}
 
 /// All cables of one cluster.
 pub struct Cables {
@@ -60,16 +67,29 @@ impl Cables {
         Ok(own)
     }
 
-    fn is_cut(&self, from: Option<usize>, to: usize) -> bool {
+    fn is_cut(&self, from: &Far, to: usize) -> bool {
         let cut = self.cut.load(Ordering::SeqCst);
-        cut != NONE && (cut == to || Some(cut) == from)
+        if cut == NONE || cut == to {
+            return cut == to;
+        }
+        if from.node.get().is_none()
+            && let Some(node) = self.owner(from.port, from.own)
+        {
+            // Another thread may have found the same.
+            _ = from.node.set(node);
+        }
+        from.node.get() == Some(&cut)
     }
 
     fn carry(self: Arc<Cables>, near: TcpStream, own: u16, to: usize, port: u16) {
         let Ok(there) = near.peer_addr() else { return };
-        let from = self.owner(there.port(), own);
+        let from = Arc::new(Far {
+            port: there.port(),
+            own,
+            node: OnceLock::new(),
+        });
         let mut waited = false;
-        while self.is_cut(from, to) {
+        while self.is_cut(&from, to) {
             waited = true;
             std::thread::sleep(LOOK);
         }
@@ -82,13 +102,13 @@ impl Cables {
         let (Ok(near2), Ok(far2)) = (near.try_clone(), far.try_clone()) else {
             return;
         };
-        let back = self.clone();
-        std::thread::spawn(move || back.copy(far2, near2, from, to));
-        self.copy(near, far, from, to);
+        let (back, of) = (self.clone(), from.clone());
+        std::thread::spawn(move || back.copy(far2, near2, &of, to));
+        self.copy(near, far, &from, to);
     }
 
     /// Until one end closes, or a cut is over.
-    fn copy(&self, mut a: TcpStream, mut b: TcpStream, from: Option<usize>, to: usize) {
+    fn copy(&self, mut a: TcpStream, mut b: TcpStream, from: &Far, to: usize) {
         let end = |a: &TcpStream, b: &TcpStream| {
             for s in [a, b] {
                 // It may be closed already.
