@@ -11,11 +11,13 @@ use crate::replication::{Place, Primary, bootstrap};
 use ::cluster::{Catalogue, Kind, NodeId, Phase};
 use base::{Error, Result, SqlState};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Between looks for the primary at a start.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often it is said what the start waits for.
+const REMIND: Duration = Duration::from_secs(30);
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(300);
 
@@ -47,7 +49,7 @@ impl Seat {
             *self.target.lock() = None;
             return Ok(self.named(None));
         }
-        let mut said = false;
+        let mut said: Option<Instant> = None;
         loop {
             let catalogue = self.newest_catalogue();
             match led_by(&catalogue) {
@@ -57,8 +59,11 @@ impl Seat {
                 _ => {}
             }
             let at = self.primary_of(&catalogue).await.unwrap_or_else(|e| {
-                if !std::mem::replace(&mut said, true) {
-                    warn!("it is not said which node is the primary: {e}");
+                if said.is_none_or(|at| at.elapsed() >= REMIND) {
+                    said = Some(Instant::now());
+                    warn!(
+                        "this server does not serve yet, as it is not said which node is the primary: {e}"
+                    );
                 }
                 None
             });
