@@ -93,7 +93,9 @@ impl World {
         if i == LEADER {
             self.voters[i].elections.heard(now, draw);
             if self.now.is_multiple_of(120) {
-                [1, 2].map(|to| self.send(to, Message::Beat));
+                for to in [1, 2] {
+                    self.send(to, Message::Beat);
+                }
             }
             return;
         }
