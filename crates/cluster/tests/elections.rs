@@ -35,7 +35,7 @@ struct World {
     now: u64,
     voters: Vec<Voter>,
     leads: bool,
-    /// Who stood, and when.
+    /// The voters that stood, and when.
     stood: Vec<(usize, u64)>,
 }
 

@@ -5,8 +5,8 @@
 //! node 1 ──┼── switch ──┬── clients 3      the sender hears nothing of that
 //! node 2 ──┘            └── clients 4
 //! ```
-//! The clients run list-append transactions at whichever node answers, and `workload::list_append` judges what they saw: an acknowledged append that is
-//! lost, one that two primaries took, and a read that is older than an acknowledgement before it are all found by it.
+//! The clients run list-append transactions at any node that answers, and `workload::list_append` judges what they saw. It finds an acknowledged append that
+//! is lost, one that two primaries took, and a read that is older than an acknowledgement before it.
 //!
 //! Namespaces need root. Where `ip netns add` is refused the test says so and ends.
 //!
