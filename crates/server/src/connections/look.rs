@@ -10,7 +10,8 @@
 //! that the client was sent, so it cannot be looked at again with another.
 //!
 //! Looks share their fetches with those of strong reads (docs/design/fresh-reads.md). While the primary cannot be asked, or what it has done does not
-//! come, what is shown decides: after one that was in vain others wait BRIEFLY, until one is not.
+//! come, what is shown decides: after one that was in vain others wait BRIEFLY, until one is not. A look ends when this node becomes the primary: the old
+//! one may not answer for long, and the other replicas wait at this login.
 //!
 //! Left out on purpose: looks for sessions that there are. What a role may do is asked with each statement.
 
@@ -21,7 +22,7 @@ use sql::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Touch};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Longest wait for it.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -29,6 +30,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(2);
 /// The same while looks are in vain.
 const BRIEFLY: Duration = Duration::from_millis(250);
+/// How often a look that waits sees whether this node is the primary by now.
+const TURN: Duration = Duration::from_millis(10);
 
 /// What the looks of a server have come to.
 #[derive(Default)]
@@ -66,12 +69,23 @@ async fn renewed<E: Engine>(engine: &E) -> Result<()> {
     }
 }
 
+/// Until this node is the primary.
+async fn leads<E: Engine>(engine: &E) {
+    while engine.follows() {
+        sleep(TURN).await;
+    }
+}
+
 impl<'a> Look<'a> {
     /// At a primary there is nothing to wait for.
     pub fn at<E: Engine>(engine: &'a E, looks: &'a Looks) -> Look<'a> {
         let look = async move {
-            // Why it could not be is for nobody who is not logged in.
-            matches!(timeout(LIMIT, renewed(engine)).await, Ok(Ok(())))
+            let renewed = pin!(timeout(LIMIT, renewed(engine)));
+            match select(renewed, pin!(leads(engine))).await {
+                // Why it could not be is for nobody who is not logged in.
+                Either::Left((done, _)) => matches!(done, Ok(Ok(()))),
+                Either::Right(_) => true,
+            }
         };
         let follows = engine.follows();
         Look {
