@@ -94,6 +94,28 @@ fn hidden_table(owner: &TableDef, at: usize, key: &Index, ids: [Oid; 3]) -> Tabl
     }
 }
 
+/// The column that counts the further records of column `at`: the one that it had when it was split before, else a new one. None: the table
+/// has too many columns.
+fn count_column(def: &mut TableDef, old: Option<&TableDef>, at: usize) -> Option<ColumnIdx> {
+    let name = format!("........canon.records.{at}........");
+    // In rows of then it says that there are none: RESET has taken them back.
+    let before = def.columns.iter().position(|c| c.dropped && c.name == name);
+    if let Some(before) = before {
+        return Some(before as ColumnIdx);
+    }
+    if def.columns.len() >= MOST_COLUMNS {
+        return None;
+    }
+    let mut count = plain_column(name, Type::Int2);
+    count.dropped = true;
+    count.not_null = false;
+    def.columns.push(count);
+    if old.is_some_and(|o| o.row_version == def.row_version) {
+        def.row_version += 1;
+    }
+    Some((def.columns.len() - 1) as ColumnIdx)
+}
+
 /// What has to become of hidden tables when `def` takes the place of `old` (none: it is new). `def` gets the columns for counts.
 pub fn settle_records(
     def: &mut TableDef,
@@ -144,18 +166,12 @@ pub fn settle_records(
         }
         let records = match before {
             Some(r) => r,
-            None if def.columns.len() >= MOST_COLUMNS => continue,
             None => {
-                let mut count =
-                    plain_column(format!("........canon.records.{at}........"), Type::Int2);
-                count.dropped = true;
-                count.not_null = false;
-                def.columns.push(count);
-                if old.is_some_and(|o| o.row_version == def.row_version) {
-                    def.row_version += 1;
-                }
+                let Some(count) = count_column(def, old, at) else {
+                    continue;
+                };
                 Records {
-                    count: (def.columns.len() - 1) as ColumnIdx,
+                    count,
                     table: new_oid(),
                 }
             }

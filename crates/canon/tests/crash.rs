@@ -578,6 +578,7 @@ mod fault_points {
         died
     }
 
+    /// `FAULT_POINTS=splits.` takes those with this text in their names.
     #[tokio::test(flavor = "multi_thread")]
     async fn every_fault_point() {
         if on_postgres() {
@@ -585,8 +586,11 @@ mod fault_points {
         }
         let points = points();
         assert!(points.len() > 10, "the sources name {points:?}");
+        let only = std::env::var("FAULT_POINTS").unwrap_or_default();
         let named = |e: &str| points.iter().any(|p| p.0 == e && p.1);
         assert!(ENDS.iter().all(|e| named(e)), "{points:?}");
+        let points: Vec<_> = points.into_iter().filter(|p| p.0.contains(&only)).collect();
+        assert!(!points.is_empty(), "no point has {only:?} in its name");
         let one = async |(point, fallible): (String, bool)| {
             let promoted = point == "dir.add_term";
             if promoted || point.starts_with("wal.switch.") {

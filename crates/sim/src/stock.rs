@@ -64,11 +64,27 @@ impl World {
                 tries += 1;
             };
             match changed {
-                Some(change) => done.push(change),
-                None => self.report.too_few += 1,
+                Ran::Did(change) => done.push(change),
+                Ran::TooFew => self.report.too_few += 1,
+                Ran::Refused(need) => {
+                    self.report.too_few += 1;
+                    self.check_refusal(p, t, (id, need.saturating_sub(net(&done, id))));
+                }
             }
         }
         Ok(done)
+    }
+
+    /// A guard that lets nothing through says that there is too little. Where its statement stood, or in the newest state, that has to be so.
+    fn check_refusal(&self, p: &Primary, t: &Txn, (id, least): (i64, i64)) {
+        let stood = t.snapshot().expect("a statement has a snapshot");
+        let value = |at| self.model.values(&p.terms, at).get(&id).copied();
+        let seen = [stood, Position::MAX].map(value);
+        let too_few = seen.iter().any(|v| v.is_none_or(|v| v < least));
+        assert!(
+            too_few,
+            "a guard that needs {least} of stock {id} let nothing through, and there was {seen:?}"
+        );
     }
 
     /// At SERIALIZABLE a guard that let a statement through still holds where its transaction commits.
@@ -169,19 +185,28 @@ fn row(stock: &TableHandle, id: i64, qty: i64) -> Vec<Value> {
     row
 }
 
+/// What a statement came to.
+enum Ran {
+    Did(Change),
+    /// There are too few for an exact write.
+    TooFew,
+    /// The guard, which needs so many, let nothing through.
+    Refused(i64),
+}
+
 /// One statement: `UPDATE stock SET qty = qty + by WHERE id = … AND qty >= need`, or (`set`) the same as a program writes it that reads and
-/// then sets; or the INSERT of a stock that is not there. None: no row.
+/// then sets; or the INSERT of a stock that is not there.
 fn change_stock(
     p: &Primary,
     t: &mut Txn,
     (id, by, need, set): (i64, i64, Option<i64>, bool),
     done: &[Change],
-) -> txn::Result<Option<Change>> {
+) -> txn::Result<Ran> {
     let (stock, key) = (&p.stock, key(id));
     let found = t.get_columns(stock, &key, txn::column_set(&[0]), |_| ())?;
     if found.is_none() {
         t.insert(stock, &row(stock, id, START))?;
-        return Ok(Some(Change::Made(id, START)));
+        return Ok(Ran::Did(Change::Made(id, START)));
     }
     let delta = Delta {
         column: QTY,
@@ -194,12 +219,12 @@ fn change_stock(
     };
     let exact = match outcome {
         Outcome::Done => false,
-        Outcome::Refused => return Ok(None),
+        Outcome::Refused => return Ok(Ran::Refused(need.unwrap_or(i64::MIN))),
         Outcome::Exact => {
             let read = t.get(stock, &key, |r| r.get(QTY).as_i64())?.flatten();
             let read = read.expect("the row is there, and NOT NULL");
             if read + by < 0 || need.is_some_and(|n| read < n) {
-                return Ok(None);
+                return Ok(Ran::TooFew);
             }
             t.update(stock, &key, &row(stock, id, read + by))?;
             true
@@ -207,7 +232,7 @@ fn change_stock(
     };
     // An exact write is certified by what it has read.
     let least = need.filter(|_| !exact).map(|n| n - net(done, id));
-    Ok(Some(Change::Moved {
+    Ok(Ran::Did(Change::Moved {
         id,
         by,
         least,

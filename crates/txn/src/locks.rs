@@ -349,6 +349,13 @@ impl LockTable {
         other.map(|h| h.0)
     }
 
+    /// Whether the transaction holds a lock of this name, in whatever mode.
+    pub(crate) fn holds(&self, me: TxnId, name: LockName) -> bool {
+        let shard = self.shard(name).lock();
+        let queue = shard.get(&name);
+        queue.is_some_and(|q| q.holders.iter().any(|h| h.0 == me))
+    }
+
     /// Gives back what the transaction holds or wants under this name.
     pub fn release(&self, me: TxnId, name: LockName) {
         self.leave(me, name, true);

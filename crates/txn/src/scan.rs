@@ -381,7 +381,7 @@ impl Txn {
         if !table.spreads.is_empty() {
             let own = self.writes.get(table.storage.id, key);
             if own.is_some_and(|p| p.moved.is_some()) {
-                // It was made of the sums.
+                // The row in the write set has the sums already.
                 noted.push(key.into());
             }
         }

@@ -84,6 +84,9 @@ pub(crate) struct Reads {
     /// Keys read and not found.
     pub(crate) absent: Vec<(Arc<TableHandle>, Box<[u8]>)>,
     pub(crate) ranges: Vec<RangeRead>,
+    /// Of split values, by storage, column and key: what guards that were not satisfied have needed at least, and its place among the ranges. The least of
+    /// it says the others.
+    pub(crate) bounds: HashMap<ValueName, (i128, usize), foldhash::fast::FixedState>,
     /// At a site: rows that were locked, with the position of the version that was. Their locks hold at this node only, so they go along as reads.
     pub(crate) locked: Vec<(RelId, Box<[u8]>, Position)>,
     /// Its snapshot moved over a change of a range that did not matter.
@@ -127,6 +130,8 @@ pub(crate) struct References {
 pub(crate) struct OwnLocks {
     /// What is held or waited for; a name may stand here twice, after a wait that was given up.
     pub(crate) held: Vec<LockName>,
+    /// Rows that the statement has locked for its deltas, in all its runs. It gives those back to which it does nothing.
+    pub(crate) for_deltas: Vec<LockName>,
     pub(crate) wait: Option<LockWait>,
     /// Under what name the session holds advisory locks, and whether it looks for deadlocks itself.
     pub(crate) bearer: Option<TxnId>,
@@ -178,9 +183,49 @@ impl Default for Courtesy {
 /// What a transaction reserves of split values, until it has ended.
 #[derive(Default)]
 pub(crate) struct Escrowed {
-    pub(crate) held: HashMap<ValueName, Reserved, foldhash::fast::FixedState>,
+    held: HashMap<ValueName, Reserved, foldhash::fast::FixedState>,
+    /// The memory that this takes, here and in the table of all reservations.
+    bytes: usize,
     /// Deltas live off a version here that may not be installed yet: the next snapshot does not stand below.
     pub(crate) lives_off: Position,
+}
+
+impl Escrowed {
+    fn bytes_of(name: &ValueName) -> usize {
+        2 * name.key.len() + 256
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    pub(crate) fn of(&self, name: &ValueName) -> Reserved {
+        self.held.get(name).copied().unwrap_or(Reserved::NONE)
+    }
+
+    /// Holds this of the value from here on. What it held before.
+    pub(crate) fn set(&mut self, name: &ValueName, hold: Reserved) -> Reserved {
+        let before = match hold == Reserved::NONE {
+            true => self.held.remove(name),
+            false => self.held.insert(name.clone(), hold),
+        };
+        match (before.is_some(), hold != Reserved::NONE) {
+            (false, true) => self.bytes += Escrowed::bytes_of(name),
+            (true, false) => self.bytes -= Escrowed::bytes_of(name),
+            _ => {}
+        }
+        before.unwrap_or(Reserved::NONE)
+    }
+
+    /// Everything, which is to be given back.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = (ValueName, Reserved)> + '_ {
+        self.bytes = 0;
+        self.held.drain()
+    }
 }
 
 /// Where the writes of a transaction stood, by name.

@@ -379,6 +379,7 @@ impl Txn {
     /// Carries out the actions of foreign keys and their checks, which stand at the end of a statement. May ask to block or restart.
     pub fn end_statement(&mut self) -> stop::Result<()> {
         self.follow_waiting()?;
+        self.locks.for_deltas.clear();
         self.statement.has_told = true;
         self.check_foreign_keys()?;
         Ok(self.show_intents()?)
@@ -387,6 +388,7 @@ impl Txn {
     /// Undoes the writes of a statement whose error is told. What it read stays read, since the error says something of it.
     pub fn fail_statement(&mut self) {
         self.statement.has_told = true;
+        self.locks.for_deltas.clear();
         self.rollback_schema(self.statement.mark.writes);
         self.writes.rollback(self.statement.mark.writes);
         // What its writes asked for is not there to be asked.
@@ -396,7 +398,7 @@ impl Txn {
 
     /// What is not committed takes memory, too, which is counted with that of rows.
     pub(crate) fn charge(&mut self) {
-        let bytes = self.writes.bytes();
+        let bytes = self.writes.bytes() + self.escrowed.bytes();
         let more = bytes as isize - self.charged as isize;
         if more != 0 {
             self.shared.store.memory.add_uncommitted(more);
@@ -409,7 +411,9 @@ impl Txn {
         self.rollback_schema(self.statement.mark.writes);
         self.writes.rollback(self.statement.mark.writes);
         self.reads.absent.truncate(self.statement.mark.absent);
-        self.reads.ranges.truncate(self.statement.mark.ranges);
+        let ranges = self.statement.mark.ranges;
+        self.reads.ranges.truncate(ranges);
+        self.reads.bounds.retain(|_, b| b.1 < ranges);
         self.reads.locked.truncate(self.statement.mark.locked);
         self.references.probes.truncate(self.statement.mark.probes);
         if let Some(v) = &mut self.reads.view {
@@ -474,7 +478,7 @@ impl Txn {
             };
             let moved = own.is_some_and(|p| p.moved.is_some());
             let row = shown.as_deref().or(row).map(|r| f(layout.row(r)));
-            // A row that changes by deltas was made of the sums.
+            // The row in the write set has the sums already.
             if keep && (moved || shown.is_some()) {
                 self.note_shown(table, key, columns, None);
             }
@@ -605,8 +609,8 @@ impl Drop for Txn {
             memory.add_uncommitted(-(self.charged as isize));
         }
         self.stop_waiting();
-        if !self.escrowed.held.is_empty() {
-            for (name, held) in self.escrowed.held.drain() {
+        if !self.escrowed.is_empty() {
+            for (name, held) in self.escrowed.take() {
                 self.shared.escrow.give_back(&name, held);
             }
         }

@@ -1,8 +1,9 @@
 //! Rows held against their table's definition: what every transaction has promised, looked at from outside.
 //!
 //! Of each row: that its bytes are a row of the table, that its key is the one of its values, NOT NULL, CHECK. Of each unique index: that no
-//! two rows claim the same key. Of each foreign key: that the parent is there. Nothing is taken from indexes, which a recovery builds from
-//! the rows: the rows themselves are compared.
+//! two rows claim the same key. Of each foreign key: that the parent is there. Of each split value: that its further records are there, that
+//! their sum keeps the bounds, and that there are no others. Nothing is taken from indexes, which a recovery builds from the rows: the rows
+//! themselves are compared.
 //!
 //! The caller sees to it that nobody writes.
 //!
@@ -73,7 +74,18 @@ pub fn verify_rows(
             each(RowFault { table, row, what });
         });
     });
+    table.stray_records(&guard, &mut |key, column| {
+        each(RowFault {
+            table: name.clone(),
+            row: format!("with the key {}", hex(key)),
+            what: format!("a further record of column {column} that no row counts"),
+        });
+    });
     Ok(rows)
+}
+
+fn hex(key: &[u8]) -> String {
+    key.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn parents_of(catalog: &Catalog, table: &TableHandle, name: &str) -> Result<Vec<Parent>> {
@@ -120,15 +132,14 @@ impl Verifier<'_> {
     /// One row under its key.
     fn row(&mut self, key: &[u8], bytes: &[u8], fault: Fault<'_>) {
         let table = self.table;
-        let number = || key.iter().map(|b| format!("{b:02x}")).collect::<String>();
         if !table.table.layout.check(bytes) {
-            let row = format!("with the key {}", number());
+            let row = format!("with the key {}", hex(key));
             return fault(&row, "its bytes are no row of this table".into());
         }
         let values = table.table.layout.row(bytes).values();
         let row = match table.primary_place() {
             Some(_) => table.describe(&table.key_columns, &values),
-            None => format!("number {}", number()),
+            None => format!("number {}", hex(key)),
         };
         let columns = table.table.def.columns.iter().zip(&values);
         let mut null = columns.filter(|(c, v)| c.not_null && !c.dropped && v.is_null());
@@ -137,6 +148,9 @@ impl Verifier<'_> {
             return fault(&row, what);
         }
         self.key_of_row(key, &row, &values, fault);
+        for what in table.records_faults(key, table.table.layout.row(bytes), &pin()) {
+            fault(&row, what);
+        }
         if let Some(rules) = self.rules
             && let Err(e) = rules.check_stored(&values)
         {

@@ -20,7 +20,7 @@ use base::Isolation;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use txn::{Durability, Move, SplitValue, Txn, TxnOptions};
+use txn::{CommitOrder, Durability, Move, SplitValue, Txn, TxnOptions};
 
 use crate::house::Chore;
 use crate::node::{Node, Shared};
@@ -40,7 +40,6 @@ impl Shared {
         }
         let values = self.manager.split_values(true);
         let changed = values.iter().filter(|v| {
-            // A value without deltas is not worth a read of several records.
             let rate = v.heat.rate_now();
             let to = policy.records(rate, v.records, (v.least, policy.most(v)));
             to != v.records && self.adjust_split(v, to)
@@ -50,7 +49,9 @@ impl Shared {
 
     /// One transaction. Whatever is in its way, the next look finds the value again.
     fn adjust_split(&self, v: &SplitValue, to: u16) -> bool {
-        let mut txn = self.begin_step();
+        let Some(mut txn) = self.begin_step() else {
+            return false;
+        };
         let Some(table) = txn.catalog().table(v.table).cloned() else {
             return false;
         };
@@ -87,11 +88,11 @@ impl Shared {
     /// Looks once at what lies in which record, in the mode `rows`. How many values changed.
     pub(crate) fn balance_splits(&self, policy: Balance) -> usize {
         let is_primary = self.role() == Role::Primary && self.manager.marks.is_open();
-        if policy == Balance::None || !is_primary || !self.manager.has_rows_mode() {
+        if policy == Balance::None || !is_primary {
             return 0;
         }
         let look = self.split_steps.looks.fetch_add(1, Ordering::Relaxed);
-        let values = self.manager.split_values(false);
+        let values = self.manager.rows_in_use();
         let balanced = values.iter().filter(|v| {
             let Some(shares) = &v.shares else {
                 return false;
@@ -113,7 +114,9 @@ impl Shared {
     }
 
     fn balance_split(&self, v: &SplitValue, moves: &[Move]) -> bool {
-        let mut txn = self.begin_step();
+        let Some(mut txn) = self.begin_step() else {
+            return false;
+        };
         let Some(table) = txn.catalog().table(v.table).cloned() else {
             return false;
         };
@@ -132,14 +135,18 @@ impl Shared {
         committed
     }
 
-    /// Acknowledges nothing to any client, so it waits for no log.
-    fn begin_step(&self) -> Txn {
+    /// The transaction of a step. It acknowledges nothing to any client, so it waits for no log. Where the log has no room it waits here, where
+    /// it holds no lock. None: this node takes no writes.
+    fn begin_step(&self) -> Option<Txn> {
+        let manager = &self.manager;
+        let goes_on = || manager.check_accepts_writes();
+        CommitOrder::wait_for_room(&self.pipeline, &goes_on).ok()?;
         let options = TxnOptions {
             isolation: Isolation::ReadCommitted,
             durability: Durability::Off,
             ..TxnOptions::default()
         };
-        self.manager.begin(options, false)
+        Some(manager.begin(options, false))
     }
 
     fn policy(&self) -> Policy {

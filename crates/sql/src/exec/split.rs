@@ -137,6 +137,7 @@ fn write_exactly(
     set_row(&row, &u.row, rt);
     for g in split.deltas.iter().flat_map(|d| &d.guards) {
         if !matches!(g.whole.eval(rt)?, Value::Bool(true)) {
+            rt.txn()?.leave_row(&u.handle, key);
             return Ok(false);
         }
     }

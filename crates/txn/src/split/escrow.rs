@@ -71,7 +71,7 @@ impl Hold {
         (self.guard - self.down).max(0)
     }
 
-    /// What a transaction has to hold whose deltas come to `net` so far.
+    /// What a transaction has to hold when its deltas come to `net`.
     pub(crate) fn of(net: i128) -> Hold {
         Hold {
             down: (-net).max(0),

@@ -1,4 +1,4 @@
-//! Which split values are used much: for the workers that give them further records, and for people who look.
+//! Which split values are used much: for the workers that give them further records, and for users who look.
 //!
 //! A value is watched from the first commit that had to wait for its record, or from its first delta where its column asks for records
 //! (`split_min`). It is forgotten when a worker has looked and there was no delta since.
@@ -43,13 +43,6 @@ pub struct SplitValue {
 }
 
 impl TxnManager {
-    /// Whether any column is split in the mode `rows`.
-    pub fn has_rows_mode(&self) -> bool {
-        let catalog = self.catalog();
-        let mut all = catalog.tables.values().flat_map(|t| t.spreads.iter());
-        all.any(|s| s.rows.is_some())
-    }
-
     /// Split values that have further records or are watched. `look`: their heat begins anew, as after a worker's look.
     pub fn split_values(&self, look: bool) -> Vec<SplitValue> {
         let catalog = self.catalog();
@@ -90,6 +83,29 @@ impl TxnManager {
             let seen = looked.get(&name).copied();
             values.extend(self.value(t, s, name, seen));
         }
+        values
+    }
+
+    /// The values in the mode `rows` that are watched: those with deltas since a worker looked last. In others there is nothing to balance.
+    pub fn rows_in_use(&self) -> Vec<SplitValue> {
+        let catalog = self.catalog();
+        let tables = catalog.tables.values();
+        let of: HashMap<_, _> = tables
+            .filter(|t| t.spreads.iter().any(|s| s.rows.is_some()))
+            .map(|t| (t.storage.id, t))
+            .collect();
+        if of.is_empty() {
+            return vec![];
+        }
+        let watched = self.escrow.watched().into_iter();
+        let values = watched.filter_map(|name| {
+            let t = of.get(&name.storage)?;
+            let s = t.spread(usize::from(name.column))?;
+            s.rows?;
+            self.value(t, s, name, None)
+        });
+        let mut values: Vec<SplitValue> = values.collect();
+        values.sort_by(|a, b| (a.table, a.column, &a.key).cmp(&(b.table, b.column, &b.key)));
         values
     }
 

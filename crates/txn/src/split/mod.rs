@@ -23,8 +23,8 @@
 //! A value that a transaction both reads and moves is certified at REPEATABLE READ, too: else `SELECT qty` and then `qty - 1` would lose
 //! what first-committer-wins protects today.
 //!
-//! Whatever is no delta (another value, FOR UPDATE, a delete, a change of another column) locks the row in a mode that waits for deltas and is
-//! waited for. Where a reservation does not fit beside those of others, the statement goes that way, too ([`Outcome::Exact`]).
+//! Whatever is no delta (another value, FOR UPDATE, a delete, a change of another column) locks the row in a mode that waits for deltas, and deltas
+//! wait for it. Where a reservation does not fit beside those of others, the statement goes that way, too ([`Outcome::Exact`]).
 //!
 //! A hot value has further records beside its row ([`records`]); escrow is of their sum. The mode `rows` ([`rows`]) has neither merging nor
 //! escrow: it is what the default is measured against.
@@ -36,6 +36,7 @@ pub(crate) mod records;
 pub(crate) mod rows;
 pub(crate) mod shares;
 pub(crate) mod walk;
+mod whole;
 
 use base::split::Units;
 use base::{Error, KeyRange, Position, RelId, RowRef, SqlState, Value};
@@ -44,7 +45,7 @@ use store::{Expired, Guard, Record, pin};
 
 use crate::errors::Wanted;
 use crate::handle::{Spread, TableHandle};
-use crate::locks::{LockMode, WaitPolicy};
+use crate::locks::{LockMode, LockName, WaitPolicy};
 use crate::manager::TxnManager;
 use crate::range::{RangeRead, RowFilter, column_set, same_column, same_shown};
 use crate::settle::settle;
@@ -75,6 +76,41 @@ struct Bound {
 impl RowFilter for Bound {
     fn takes(&self, row: RowRef<'_>) -> bool {
         value_of(&self.units, row, self.column).is_none_or(|v| v >= self.least)
+    }
+}
+
+/// A guard that is not satisfied: the committed value of the column is below `least`.
+struct Short {
+    column: usize,
+    least: i128,
+}
+
+/// What became of a statement's deltas of one row.
+struct Took {
+    outcome: Outcome,
+    /// In the mode `rows`, what was taken of which records.
+    places: Vec<Place>,
+    short: Option<Short>,
+}
+
+impl Took {
+    fn of(outcome: Outcome) -> Took {
+        Took {
+            outcome,
+            places: vec![],
+            short: None,
+        }
+    }
+
+    fn short(d: &Delta, net: i128) -> Took {
+        let short = d.need.map(|need| Short {
+            column: d.column,
+            least: need - net,
+        });
+        Took {
+            short,
+            ..Took::of(Outcome::Refused)
+        }
     }
 }
 
@@ -120,8 +156,8 @@ impl TxnManager {
 }
 
 impl TableHandle {
-    /// `row` with these deltas added. A value that left its bounds is refused (none), or shown at the bound (`as_seen`): so a transaction sees
-    /// it whose snapshot is behind what its deltas live off.
+    /// `row` with these deltas added. A value that left its bounds is refused (none), or shown at the bound (`as_seen`). A transaction sees it so
+    /// when its snapshot is older than the versions that its deltas count on.
     fn moved_row(
         &self,
         row: RowRef<'_>,
@@ -184,11 +220,12 @@ impl Txn {
         deltas: &[Delta],
         looked_at: u64,
     ) -> Result<Outcome> {
-        let done = base::memory::apart(|| self.add_to_row(table, key, deltas, looked_at));
-        if let Ok(outcome) = done {
-            self.shared.stats.delta(outcome as usize);
+        let took = base::memory::apart(|| self.add_to_row(table, key, deltas, looked_at))?;
+        self.shared.stats.delta(took.outcome as usize);
+        if let Some(short) = took.short {
+            self.read_bound(table, key, short)?;
         }
-        done
+        Ok(took.outcome)
     }
 
     fn add_to_row(
@@ -197,55 +234,81 @@ impl Txn {
         key: &[u8],
         deltas: &[Delta],
         looked_at: u64,
-    ) -> Result<Outcome> {
+    ) -> Result<Took> {
         let handle = self.for_write(table)?;
         self.shared.store.memory.check()?;
         let own = self.writes.get(handle.storage.id, key);
         let had = match own {
-            Some(Pending { moved: None, .. }) => return Ok(Outcome::Exact),
+            Some(Pending { moved: None, .. }) => return Ok(Took::of(Outcome::Exact)),
             Some(p) => p.moved.clone(),
             None => None,
         };
         let name = handle.row_lock(key);
         let locks = self.locks.held.len();
-        if self.options.locking {
-            let wanted = Wanted::Row(&handle, key);
-            self.lock(name, LockMode::Delta, WaitPolicy::Wait, wanted)?;
-        } else {
-            self.lock_at_once(&handle, key, LockMode::Delta)?;
-        }
+        let locked = match self.options.locking {
+            true => {
+                let wanted = Wanted::Row(&handle, key);
+                let locked = self.lock(name, LockMode::Delta, WaitPolicy::Wait, wanted);
+                locked.map(drop)
+            }
+            false => self.lock_at_once(&handle, key, LockMode::Delta),
+        };
         let taken = self.locks.held.len();
         let new_lock = taken > locks;
-        let (outcome, places) =
-            self.reserve_all(&handle, key, deltas, had.as_deref(), looked_at)?;
-        if outcome == Outcome::Done {
+        if new_lock {
+            self.locks.for_deltas.push(name);
+        }
+        locked?;
+        let mut took = self.reserve_all(&handle, key, deltas, had.as_deref(), looked_at)?;
+        if took.outcome == Outcome::Done {
+            let places = std::mem::take(&mut took.places);
             self.note_moved(&handle, key, (deltas, places), had, looked_at)?;
-            return Ok(outcome);
+            return Ok(took);
         }
         // Nothing is taken of the records that an earlier column of the statement has locked (the mode `rows`).
         self.unlock_after(taken);
-        if had.is_none() {
+        match (had.is_some(), took.outcome) {
+            (true, _) => {}
+            (_, Outcome::Refused) => self.leave_row(&handle, key),
             // Two that hold it and want more would wait for each other.
-            match new_lock {
-                true => {
-                    let held = &mut self.locks.held;
-                    if let Some(at) = held.iter().rposition(|h| *h == name) {
-                        held.remove(at);
-                    }
-                    self.shared.locks.release(self.id, name);
-                }
-                // It keeps what a guard has said, though the guard's statement was undone.
-                false if self.reserves(&handle, key) => {}
-                // A run of this statement that waited has taken it.
-                false => self.shared.locks.weaken_delta(self.id, name),
-            }
+            _ if new_lock => self.unlock(name),
+            // It keeps what a guard has said, though the guard's statement was undone.
+            _ if self.reserves(&handle, key) => {}
+            // A run of this statement that waited has taken it.
+            _ => self.shared.locks.weaken_delta(self.id, name),
         }
-        Ok(outcome)
+        Ok(took)
+    }
+
+    /// A statement of deltas does nothing to the row: what it has locked of it, in this run or in one before, others may have.
+    pub fn leave_row(&mut self, table: &TableHandle, key: &[u8]) {
+        // A guard that was told is kept, though its statement was undone.
+        if self.writes.get(table.storage.id, key).is_some() || self.reserves(table, key) {
+            return;
+        }
+        let name = table.row_lock(key);
+        let locked = &mut self.locks.for_deltas;
+        match locked.iter().rposition(|l| *l == name) {
+            Some(at) => {
+                locked.swap_remove(at);
+                self.unlock(name);
+            }
+            None => self.shared.locks.weaken_delta(self.id, name),
+        }
+    }
+
+    /// Gives back a lock that was taken lately.
+    pub(super) fn unlock(&mut self, name: LockName) {
+        let held = &mut self.locks.held;
+        if let Some(at) = held.iter().rposition(|h| *h == name) {
+            held.remove(at);
+        }
+        self.shared.locks.release(self.id, name);
     }
 
     /// Whether the transaction has reserved anything of the row's values.
     fn reserves(&self, handle: &TableHandle, key: &[u8]) -> bool {
-        let held = &self.escrowed.held;
+        let held = &self.escrowed;
         let mut columns = (0..handle.splits.len()).filter(|c| handle.splits[*c].is_some());
         columns.any(|column| {
             let name = ValueName {
@@ -253,7 +316,7 @@ impl Txn {
                 column: column as u16,
                 key: key.into(),
             };
-            held.get(&name).is_some_and(|h| *h != Hold::NONE)
+            held.of(&name) != Hold::NONE
         })
     }
 
@@ -288,37 +351,36 @@ impl Txn {
         deltas: &[Delta],
         had: Option<&Moved>,
         looked_at: u64,
-    ) -> Result<(Outcome, Vec<Place>)> {
-        let mut outcome = Ok(Outcome::Done);
+    ) -> Result<Took> {
         let mut before = Vec::with_capacity(deltas.len());
         let mut places = vec![];
         for d in deltas {
-            if let Some(s) = handle.spread(d.column).filter(|s| s.rows.is_some()) {
-                let took = self.take_delta(handle, key, (s, d), had, looked_at);
-                outcome = took.map(|(outcome, new)| {
-                    places.extend(new);
-                    outcome
-                });
-                if !matches!(outcome, Ok(Outcome::Done)) {
-                    self.restore_escrow(before);
-                    break;
+            let took = match handle.spread(d.column).filter(|s| s.rows.is_some()) {
+                Some(s) => self.take_delta(handle, key, (s, d), had, looked_at),
+                None => {
+                    let name = ValueName {
+                        storage: handle.storage.id,
+                        column: d.column as u16,
+                        key: key.into(),
+                    };
+                    let mine = self.escrowed.of(&name);
+                    let took = self.reserve(handle, &name, mine, d, had, looked_at);
+                    before.push((name, mine));
+                    took
                 }
-                continue;
-            }
-            let name = ValueName {
-                storage: handle.storage.id,
-                column: d.column as u16,
-                key: key.into(),
             };
-            let mine = self.escrowed.held.get(&name).copied().unwrap_or(Hold::NONE);
-            outcome = self.reserve(handle, &name, mine, d, had, looked_at);
-            before.push((name, mine));
-            if !matches!(outcome, Ok(Outcome::Done)) {
-                self.restore_escrow(before);
-                break;
+            match took {
+                Ok(took) if took.outcome == Outcome::Done => places.extend(took.places),
+                other => {
+                    self.restore_escrow(before);
+                    return other;
+                }
             }
         }
-        outcome.map(|outcome| (outcome, places))
+        Ok(Took {
+            places,
+            ..Took::of(Outcome::Done)
+        })
     }
 
     /// One delta in the mode `rows`.
@@ -329,17 +391,20 @@ impl Txn {
         (s, d): (&Spread, &Delta),
         had: Option<&Moved>,
         looked_at: u64,
-    ) -> Result<(Outcome, Vec<Place>)> {
+    ) -> Result<Took> {
         let guard = pin();
         let Some((record, seen)) = self.found(handle, key, had, looked_at, &guard)? else {
-            return Ok((Outcome::Refused, vec![]));
+            return Ok(Took::of(Outcome::Refused));
         };
-        let took = self.take_from_records(handle, (key, record, seen), (s, d), had)?;
-        if took.0 == Outcome::Refused {
+        let (outcome, places) = self.take_from_records(handle, (key, record, seen), (s, d), had)?;
+        if outcome == Outcome::Refused {
             self.tells_of_newest();
-            self.read_bound(handle, key, d, net_of(had, d.column))?;
+            return Ok(Took::short(d, net_of(had, d.column)));
         }
-        Ok(took)
+        Ok(Took {
+            places,
+            ..Took::of(outcome)
+        })
     }
 
     /// The row that the statement has found, as its snapshot has it; none: there is no such row any more. Another transaction may have taken the
@@ -417,14 +482,15 @@ impl Txn {
         d: &Delta,
         had: Option<&Moved>,
         looked_at: u64,
-    ) -> Result<Outcome> {
+    ) -> Result<Took> {
         let key = &*name.key;
         let units = *handle.split(d.column).ok_or_else(damaged)?;
         let layout = &handle.table.layout;
         let guard = pin();
         let Some((record, seen)) = self.found(handle, key, had, looked_at, &guard)? else {
-            return Ok(Outcome::Refused);
+            return Ok(Took::of(Outcome::Refused));
         };
+        let exact = || Ok(Took::of(Outcome::Exact));
         let net = net_of(had, d.column);
         let (want, keep) = self.wanted(mine, net, d, &units);
         let (mut newest_at, mut largest) = (Position::ZERO, 0);
@@ -441,16 +507,18 @@ impl Txn {
         let asked = escrow.reserve(name, read, bounds, holds, watched);
         // A numeric NaN has no units.
         let Some((answer, newest, reserved)) = asked else {
-            return Ok(Outcome::Exact);
+            return exact();
         };
         if answer == Answer::Granted {
-            self.escrowed.held.insert(name.clone(), keep);
+            self.escrowed.set(name, keep);
         }
-        if let Some(spread) = handle.spread(d.column).filter(|_| largest > 0) {
+        let row = record.newest(&guard).and_then(|v| v.row());
+        let further = spread.filter(|s| row.is_some_and(|r| s.count(layout.row(r)) > 0));
+        if let Some(spread) = further {
             // A share may come to lie this far from 0. Where that is too far, the value is gathered.
             let reach = largest + reserved.down + reserved.up + d.amount.abs();
             if reach > spread.share_units().upper {
-                return Ok(Outcome::Exact);
+                return exact();
             }
         }
         // What the snapshot says to the same question.
@@ -461,21 +529,18 @@ impl Txn {
         let seen = layout.row(shown.as_deref().unwrap_or(seen));
         // The value was NaN then: the exact write looks again.
         let Some(seen) = value_of(&units, seen, d.column).map(|v| v + net) else {
-            return Ok(Outcome::Exact);
+            return exact();
         };
         let enough = |value: i128| d.need.is_none_or(|n| value >= n);
         let fits = |value: i128| enough(value) && units.allows(value + d.amount);
-        let row = record.newest(&guard).and_then(|v| v.row());
         let is_known = match (self.options.isolation, answer) {
             // Shares that are read one after the other may have a subtraction and lack an addition of before. That is no state
             // of the value. The statement is told that there is too little when its snapshot says so, too.
             (Isolation::ReadCommitted, Answer::Short) => {
-                let spread = spread.zip(row);
-                let is_spread = spread.is_some_and(|(s, r)| s.count(layout.row(r)) > 0);
-                !is_spread || enough(newest + net) || !enough(seen)
+                further.is_none() || enough(newest + net) || !enough(seen)
             }
             (Isolation::ReadCommitted, _) => true,
-            (_, Answer::Busy) => return Ok(Outcome::Exact),
+            (_, Answer::Busy) => return exact(),
             (_, answer) => {
                 let now = answer == Answer::Granted || fits(newest + net);
                 fits(seen) == now && enough(seen) == enough(newest + net)
@@ -492,36 +557,47 @@ impl Txn {
             self.escrowed.lives_off = self.escrowed.lives_off.max(newest_at);
         }
         match answer {
-            Answer::Granted => Ok(Outcome::Done),
-            Answer::Busy => Ok(Outcome::Exact),
+            Answer::Granted => Ok(Took::of(Outcome::Done)),
+            Answer::Busy => exact(),
             // Too little for the guard: no row. Too little for the bounds: the exact write says which constraint it breaks.
             Answer::Short if !enough(newest + net) => {
                 self.tells_of_newest();
-                self.read_bound(handle, key, d, net)?;
-                Ok(Outcome::Refused)
+                Ok(Took::short(d, net))
             }
-            Answer::Short => Ok(Outcome::Exact),
+            Answer::Short => exact(),
         }
     }
 
-    /// That a guard is not satisfied says one thing of the value: that it is below what the guard needs, with the transaction's own deltas of
-    /// `net`. So much counts as read, and a change that leaves it below is no conflict.
-    fn read_bound(&mut self, handle: &TableHandle, key: &[u8], d: &Delta, net: i128) -> Result<()> {
-        let (Some(need), true) = (d.need, self.tracks_reads()) else {
+    /// That a guard is not satisfied says one thing of the value: that it is below `least`. So much counts as read, and a change that leaves it
+    /// below is no conflict.
+    fn read_bound(&mut self, table: &TableHandle, key: &[u8], short: Short) -> Result<()> {
+        if !self.tracks_reads() {
+            return Ok(());
+        }
+        let Some(owner) = self.handle_of(table) else {
             return Ok(());
         };
-        let Some(owner) = self.handle_of(handle) else {
-            return Ok(());
+        let Short { column, least } = short;
+        let name = ValueName {
+            storage: owner.storage.id,
+            column: column as u16,
+            key: key.into(),
         };
-        let units = *handle.split(d.column).ok_or_else(damaged)?;
+        let known = self.reads.bounds.get(&name);
+        if known.is_some_and(|known| known.0 <= least) {
+            return Ok(());
+        }
+        self.reads
+            .bounds
+            .insert(name, (least, self.reads.ranges.len()));
         let bound: Arc<dyn RowFilter> = Arc::new(Bound {
-            units,
-            column: d.column,
-            least: need - net,
+            units: *owner.split(column).ok_or_else(damaged)?,
+            column,
+            least,
         });
-        let columns = column_set(&[d.column as u16]);
+        let columns = column_set(&[column as u16]);
         let range = KeyRange::prefix(key);
-        if let Some(s) = owner.spread(d.column) {
+        if let Some(s) = owner.spread(column) {
             let mut further = RangeRead::whole(s.table.clone(), None, range.clone());
             further.filter = Some(bound.clone());
             self.reads.ranges.push(further);
@@ -742,11 +818,7 @@ impl Txn {
     /// Holds of these values what was held before.
     fn restore_escrow(&mut self, before: Vec<(ValueName, Hold)>) {
         for (name, keep) in before {
-            let held = match keep == Hold::NONE {
-                true => self.escrowed.held.remove(&name),
-                false => self.escrowed.held.insert(name.clone(), keep),
-            };
-            let held = held.unwrap_or(Hold::NONE);
+            let held = self.escrowed.set(&name, keep);
             self.shared.escrow.reduce(&name, held, keep);
         }
     }

@@ -89,7 +89,7 @@ impl Txn {
                 return Ok((Outcome::Exact, vec![]));
             }
         }
-        // The record that it has, else a random one: the same in each run of the statement, whose locks stay.
+        // The record that it has, else a random one. Each run of the statement takes the same one, because locks stay.
         let mine = had.and_then(|m| {
             let mut mine = m.places.iter().rev();
             mine.find(|p| usize::from(p.column) == s.column)
@@ -174,10 +174,9 @@ impl Txn {
 
     /// Gives back the locks of these records, those that `keep` names left out.
     fn unlock_records(&mut self, records: Vec<(u16, LockName)>, keep: impl Fn(u16) -> bool) {
-        for (_, name) in records.iter().filter(|r| !keep(r.0)) {
-            if self.locks.held.contains(name) {
-                self.locks.held.retain(|h| h != name);
-                self.shared.locks.release(self.id, *name);
+        for (_, name) in records.into_iter().filter(|r| !keep(r.0)) {
+            if self.shared.locks.holds(self.id, name) {
+                self.unlock(name);
             }
         }
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | refused, though at no moment there was too little | `a_value_that_is_moved_among_its_records_is_not_refused` |
 //! | two that want more wait for each other | `two_that_find_too_little_do_not_wait_for_each_other` |
+//! | the same, where each has deltas already | `of_two_with_deltas_that_want_more_one_is_a_deadlock` |
 //! | the same, because the shares that were added up are no state of the value | `an_addition_on_its_way_is_no_lack` |
 //! | a guard answers against the snapshot | `a_guard_says_of_the_snapshot_what_it_says_of_now`, `a_snapshot_does_not_move_over_a_guard`, `a_serializable_guard_stays_whole` |
 //! | READ COMMITTED shows a value below its bound | `what_a_delta_lives_off_is_shown_with_it` |
@@ -12,7 +13,7 @@
 //! | a delta looks at the key of its row alone | `a_row_that_was_found_by_its_key_has_to_be_there` |
 
 use super::*;
-use txn::CommitOrder;
+use txn::{CommitOrder, LockMode, WaitPolicy};
 
 const LEVELS: [Isolation; 3] = [
     Isolation::ReadCommitted,
@@ -151,6 +152,89 @@ fn two_that_find_too_little_do_not_wait_for_each_other() {
         c.rollback_statement();
         b.commit(&w.order).unwrap();
         assert_eq!(w.committed()[&1][0], 4);
+    }
+}
+
+/// Neither can give up its lock, because it has deltas: the second that waits is told.
+#[test]
+fn of_two_with_deltas_that_want_more_one_is_a_deadlock() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for level in LEVELS {
+        let w = World::new();
+        let [mut a, mut b] = [0; 2].map(|_| w.begin(level, true));
+        for t in [&mut a, &mut b] {
+            assert_eq!(add(&w, t, -3, None).unwrap(), Outcome::Done);
+        }
+        for t in [&mut a, &mut b] {
+            assert_eq!(add(&w, t, -3, None).unwrap(), Outcome::Exact);
+        }
+        let blocked = set(&w, &mut a, 2);
+        assert!(matches!(blocked, Err(Stop::Blocked)), "{level:?}");
+        a.rollback_statement();
+        let _wait = a.take_wait();
+        let told = set(&w, &mut b, 2).unwrap_err();
+        let code = told.error().expect("an error").code();
+        assert_eq!(code, SqlState::DEADLOCK_DETECTED, "{level:?}");
+        drop(b);
+        assert_eq!(add(&w, &mut a, -3, None).unwrap(), Outcome::Done);
+        a.commit(&w.order).unwrap();
+        assert_eq!(w.committed()[&1][0], 2, "{level:?}");
+    }
+}
+
+/// A statement that has waited and then finds too little has done nothing to the row, so it keeps no other away.
+#[test]
+fn a_refusal_leaves_no_lock() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for level in LEVELS {
+        let w = World::new();
+        let [mut a, mut b] = [0; 2].map(|_| w.begin(level, true));
+        assert_eq!(add(&w, &mut a, -7, None).unwrap(), Outcome::Done);
+        // As SQL goes on: only the end of `a` decides.
+        b.begin_statement().unwrap();
+        read_key(&mut b, &w, 1).unwrap();
+        let looked_at = txn::column_set(&[0]);
+        let delta = [take(QTY, -3, Some(3))];
+        let asked = b.add_to(&w.stock, &key(1), &delta, looked_at).unwrap();
+        assert_eq!(asked, Outcome::Exact);
+        let policy = WaitPolicy::Wait;
+        let blocked = b.lock_row(&w.stock, &key(1), LockMode::NoKeyUpdate, policy);
+        assert!(matches!(blocked, Err(Stop::Blocked)), "{level:?}");
+        b.rollback_statement();
+        let _wait = b.take_wait();
+        a.commit(&w.order).unwrap();
+        assert_eq!(add(&w, &mut b, -3, Some(3)).unwrap(), Outcome::Refused);
+        // `b` is open still.
+        let mut c = w.begin(Isolation::ReadCommitted, true);
+        assert_eq!(add(&w, &mut c, 1, None).unwrap(), Outcome::Done);
+        c.commit(&w.order).unwrap();
+        let mut c = w.begin(Isolation::ReadCommitted, true);
+        run(&mut c, |t| t.delete(&w.stock, &key(1))).unwrap();
+        c.commit(&w.order).unwrap();
+        assert!(!w.committed().contains_key(&1), "{level:?}");
+    }
+}
+
+/// Of several guards that were refused, the one that needed least says what the others say.
+#[test]
+fn of_several_refusals_the_least_counts() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for needs in [[20, 12], [12, 20], [12, 12]] {
+        let ended = |meanwhile: i64| {
+            let w = World::new();
+            let mut t = w.begin(Isolation::Serializable, true);
+            for need in needs {
+                let asked = add(&w, &mut t, -1, Some(need)).unwrap();
+                assert_eq!(asked, Outcome::Refused);
+            }
+            add_alone(&w, meanwhile);
+            let note = [(3, Value::Int8(1))];
+            run(&mut t, |t| t.update_columns(&w.stock, &key(2), &note)).unwrap();
+            t.commit(&w.order).map(drop).map_err(|e| e.code())
+        };
+        assert_eq!(ended(3), Ok(()), "{needs:?}");
+        let lost = Err(SqlState::SERIALIZATION_FAILURE);
+        assert_eq!(ended(4), lost, "{needs:?}");
     }
 }
 

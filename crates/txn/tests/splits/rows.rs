@@ -236,6 +236,30 @@ fn the_worker_moves_what_is_free_and_gives_way() {
     assert!(!balance(&w, &[move_to(1, 2)]));
 }
 
+/// The balance looks at values with deltas since the last look, and at none of the other mode.
+#[test]
+fn values_that_rest_are_not_looked_at() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = world(3);
+    assert!(w.manager.rows_in_use().is_empty(), "nothing was sold");
+    let mut t = w.begin(Isolation::ReadCommitted, true);
+    assert_eq!(sell(&w, &mut t, 1).unwrap(), Outcome::Done);
+    t.commit(&w.order).unwrap();
+    let seen = w.manager.rows_in_use();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!(seen[0].shares.as_ref().map(Vec::len), Some(4));
+    // The first look counts the delta, the second finds none since.
+    for _ in 0..2 {
+        assert_eq!(w.manager.split_values(true).len(), 1);
+    }
+    assert!(w.manager.rows_in_use().is_empty(), "it rests");
+    let w = World::new();
+    records(&w, 1, 3);
+    let mut t = w.begin(Isolation::ReadCommitted, true);
+    assert_eq!(sell(&w, &mut t, 1).unwrap(), Outcome::Done);
+    assert!(w.manager.rows_in_use().is_empty(), "the other mode");
+}
+
 /// An exact write waits for the deltas of all records, and is waited for.
 #[test]
 fn an_exact_write_excludes_deltas() {
