@@ -13,7 +13,7 @@ use super::create_table::plain_column;
 use super::work::Work;
 use crate::catalog::Resolved;
 use crate::types::typename::format_type;
-use base::schema::{CheckOption, Column, DefaultFor, Object, Relation, ViewDef};
+use base::schema::{CheckOption, Column, DefaultFor, Object, Relation, Schema, ViewDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{CreateTableOptions, CreateView, ObjectName, SqlOption};
 use sqlparser::tokenizer::Location;
@@ -93,7 +93,7 @@ impl Work<'_> {
             Some(Resolved::Relation(Relation::View(v))) => {
                 self.must_own("view", &v.name, v.owner)?;
                 check_replacement(&v.columns, &def.columns)?;
-                if def.depends_on.contains(&v.id) {
+                if reads(&self.schema, &def.depends_on, v.id) {
                     return Err(Error::new(
                         SqlState::INVALID_OBJECT_DEFINITION,
                         format!(
@@ -280,4 +280,23 @@ fn check_replacement(old: &[Column], new: &[Column]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether one of the relations is this view, or reads it through other views.
+fn reads(schema: &Schema, relations: &[Oid], view: Oid) -> bool {
+    let mut seen: Vec<Oid> = Vec::new();
+    let mut todo = relations.to_vec();
+    while let Some(id) = todo.pop() {
+        if id == view {
+            return true;
+        }
+        if seen.contains(&id) {
+            continue;
+        }
+        seen.push(id);
+        if let Some(Resolved::Relation(Relation::View(v))) = crate::catalog::by_oid(schema, id) {
+            todo.extend(&v.depends_on);
+        }
+    }
+    false
 }
