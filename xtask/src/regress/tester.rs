@@ -338,7 +338,12 @@ impl Tester<'_> {
             true => format!("step {}: <... completed>\n", step.name),
             false => format!("step {}: {}\n", step.name, step.sql),
         };
-        for said in self.sessions[i].take() {
+        // A client shows what was notified behind the results, whatever came first.
+        let all = self.sessions[i].take();
+        let (notified, results): (Vec<Said>, Vec<Said>) = all
+            .into_iter()
+            .partition(|s| matches!(s, Said::Notification { .. }));
+        for said in results.into_iter().chain(notified) {
             self.report(i, said);
         }
         self.active[i] = None;
