@@ -153,6 +153,7 @@ fn run(seed: u64, settings: &'static str) -> Report {
                     let invoke = now();
                     let outcome = transaction(&c, &plans, &mut ops).await;
                     history.push(Txn {
+                        site: member,
                         invoke,
                         complete: now(),
                         outcome,
@@ -179,6 +180,7 @@ fn run(seed: u64, settings: &'static str) -> Report {
     });
     assert_eq!(outcome, Outcome::Ok, "nobody else is there");
     history.push(Txn {
+        site: 1,
         invoke,
         complete: now(),
         outcome,

@@ -206,6 +206,7 @@ fn run(isolation: Isolation, locking: bool, seed: u64) -> Report {
             }
         };
         la::Txn {
+            site: 0,
             invoke,
             complete: now(),
             outcome,

@@ -4,7 +4,7 @@ use super::common::{Server, sqlstate};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Statement};
+use tokio_postgres::{Client, Error, SimpleQueryMessage, Statement};
 use workload::list_append::{
     Generator, Level, Op, Outcome, Plan, Report, Shape, Txn, Value, check,
 };
@@ -28,8 +28,17 @@ struct Session {
 }
 
 impl Session {
-    async fn open(server: &Server, level: &str, range: &str) -> Session {
+    /// `there`: what has to be shown before the statements are prepared, where the session runs all of them at its node.
+    async fn open(server: &Server, level: &str, range: &str, there: Option<&str>) -> Session {
         let client = server.connect().await;
+        if let Some(at) = there {
+            let wait = format!("WAIT FOR LSN '{at}'");
+            client.simple_query(&wait).await.expect("it comes");
+            client
+                .batch_execute("SET canon.forward = off")
+                .await
+                .expect("the setting");
+        }
         client
             .batch_execute(&format!(
                 "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}"
@@ -148,6 +157,37 @@ pub async fn run_with(
     seed: u64,
     range: &'static str,
 ) -> (Report, usize) {
+    run_as(servers, level, seed, range, false).await
+}
+
+/// The same at a primary and its sites, where each node runs what its clients ask for.
+#[allow(dead_code)]
+pub async fn run_at_sites(
+    servers: &[Arc<Server>],
+    level: &'static str,
+    seed: u64,
+) -> (Report, usize) {
+    run_as(servers, level, seed, BY_INDEX, true).await
+}
+
+/// Where the log of this server ends.
+async fn newest(c: &Client) -> String {
+    let said = c.simple_query("SELECT pg_current_wal_lsn()").await;
+    let said = said.expect("a position");
+    let row = said.iter().find_map(|m| match m {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    row.expect("one row").to_owned()
+}
+
+async fn run_as(
+    servers: &[Arc<Server>],
+    level: &'static str,
+    seed: u64,
+    range: &'static str,
+    stays: bool,
+) -> (Report, usize) {
     let admin = servers[0].connect().await;
     admin
         .batch_execute(
@@ -156,14 +196,19 @@ pub async fn run_with(
         )
         .await
         .expect("a table");
+    let there = match stays {
+        true => Some(newest(&admin).await),
+        false => None,
+    };
     let generator = Arc::new(Mutex::new(Generator::new(seed, Shape::default())));
     let begin = Instant::now();
     let now = move || begin.elapsed().as_nanos() as u64;
     let mut tasks = Vec::new();
     for n in 0..CLIENTS {
         let (server, generator) = (servers[n % servers.len()].clone(), generator.clone());
+        let (site, there) = (n % servers.len(), there.clone());
         tasks.push(tokio::spawn(async move {
-            let session = Session::open(&server, level, range).await;
+            let session = Session::open(&server, level, range, there.as_deref()).await;
             let mut history = Vec::new();
             for _ in 0..TRANSACTIONS / CLIENTS {
                 let plans = generator.lock().unwrap().next_txn();
@@ -174,6 +219,7 @@ pub async fn run_with(
                 if !undone.is_empty() {
                     let outcome = Outcome::Fail;
                     history.push(Txn {
+                        site,
                         invoke,
                         complete: now(),
                         outcome,
@@ -181,6 +227,7 @@ pub async fn run_with(
                     });
                 }
                 history.push(Txn {
+                    site,
                     invoke,
                     complete: now(),
                     outcome,
@@ -195,7 +242,7 @@ pub async fn run_with(
         history.extend(task.await.expect("a client ends"));
     }
     // At the end everything is read, so that no append stays unseen.
-    let session = Session::open(&servers[0], "SERIALIZABLE", range).await;
+    let session = Session::open(&servers[0], "SERIALIZABLE", range, None).await;
     let keys = generator.lock().unwrap().keys();
     let mut ops = Vec::new();
     let invoke = now();
@@ -203,6 +250,7 @@ pub async fn run_with(
     let outcome = transaction(&session, &plans, &mut ops, &mut Vec::new()).await;
     assert_eq!(outcome, Outcome::Ok, "nobody else is there");
     history.push(Txn {
+        site: 0,
         invoke,
         complete: now(),
         outcome,

@@ -16,9 +16,11 @@ pub enum Kind {
     Rw,
     /// It was answered before the other began.
     Rt,
+    /// The same of two transactions of one site.
+    Site,
 }
 
-/// An edge; `key` is the list that shows it (0 for real time).
+/// An edge; `key` is the list that shows it (0 where time does).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
     pub to: usize,
@@ -46,6 +48,17 @@ impl Graph {
     pub fn add(&mut self, from: usize, kind: Kind, to: usize, key: u64) {
         if from != to && !self.out[from].iter().any(|e| e.to == to && e.kind == kind) {
             self.out[from].push(Edge { to, kind, key });
+        }
+    }
+
+    /// The same nodes with the edges that `keep` says yes to, asked with the node that the edge leaves.
+    pub fn keeping(&self, keep: impl Fn(usize, &Edge) -> bool) -> Graph {
+        let kept = |(from, edges): (usize, &Vec<Edge>)| {
+            let edges = edges.iter().filter(|e| keep(from, e));
+            edges.copied().collect()
+        };
+        Graph {
+            out: self.out.iter().enumerate().map(kept).collect(),
         }
     }
 

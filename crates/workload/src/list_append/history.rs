@@ -28,6 +28,8 @@ pub enum Outcome {
 /// One transaction. Times come from one clock, in any unit.
 #[derive(Clone, Debug)]
 pub struct Txn {
+    /// The node that ran it, numbered by the test. Parallel snapshot isolation orders the transactions of one node.
+    pub site: usize,
     /// Before its first message was sent.
     pub invoke: u64,
     /// After its last answer arrived; meaningless unless the outcome is [`Outcome::Ok`].

@@ -13,7 +13,7 @@
 use super::check::{Anomaly, Class};
 use super::graph::{Graph, Kind};
 use super::history::{Key, Op, Outcome, Txn, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 pub struct Inferred {
     pub graph: Graph,
@@ -122,7 +122,7 @@ pub fn infer(history: &[Txn]) -> Inferred {
 
     let mut graph = Graph::new(history.len());
     edges(history, &committed, &writer, &reads, &order, &mut graph);
-    real_time(history, &mut graph);
+    orders(history, &mut graph);
     Inferred { graph, anomalies }
 }
 
@@ -233,20 +233,32 @@ fn edges(
     }
 }
 
-/// Real-time edges between acknowledged transactions, the implied ones left out: of those that
+/// What time says of acknowledged transactions: of all, and of those of each site.
+fn orders(history: &[Txn], graph: &mut Graph) {
+    let ok = |id: &usize| history[*id].outcome == Outcome::Ok;
+    let all: Vec<usize> = (0..history.len()).filter(ok).collect();
+    answered_before(history, &all, Kind::Rt, graph);
+    let sites: BTreeSet<usize> = all.iter().map(|id| history[*id].site).collect();
+    for site in sites {
+        let here = all.iter().filter(|id| history[**id].site == site);
+        let here: Vec<usize> = here.copied().collect();
+        answered_before(history, &here, Kind::Site, graph);
+    }
+}
+
+/// Edges from each of these transactions to those that began after its answer, the implied ones left out: of those that
 /// have been answered, only the ones that no other answered one follows are kept in `front`.
-fn real_time(history: &[Txn], graph: &mut Graph) {
+fn answered_before(history: &[Txn], ids: &[usize], kind: Kind, graph: &mut Graph) {
     let mut events: Vec<(u64, bool, usize)> = Vec::new();
-    for (id, txn) in history.iter().enumerate() {
-        if txn.outcome == Outcome::Ok {
-            assert!(
-                txn.invoke <= txn.complete,
-                "transaction {id} ends before it begins"
-            );
-            // At equal times beginnings come first: equal is not before.
-            events.push((txn.invoke, false, id));
-            events.push((txn.complete, true, id));
-        }
+    for &id in ids {
+        let txn = &history[id];
+        assert!(
+            txn.invoke <= txn.complete,
+            "transaction {id} ends before it begins"
+        );
+        // At equal times beginnings come first: equal is not before.
+        events.push((txn.invoke, false, id));
+        events.push((txn.complete, true, id));
     }
     events.sort_unstable();
     let mut front: Vec<usize> = Vec::new();
@@ -256,7 +268,7 @@ fn real_time(history: &[Txn], graph: &mut Graph) {
             front.push(id);
         } else {
             for &before in &front {
-                graph.add(before, Kind::Rt, id, 0);
+                graph.add(before, kind, id, 0);
             }
         }
     }

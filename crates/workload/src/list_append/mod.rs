@@ -10,6 +10,7 @@
 //!   wr   T2 read a list that ends with T1's append
 //!   rw   T1 read a list, T2 made the next append to it
 //!   rt   T1 was answered before T2 began (real time)
+//!   site the same, where both ran at one site
 //! ```
 //!
 //! | module | what |

@@ -3,6 +3,8 @@
 use super::super::history::{Op, Outcome, Txn};
 use super::*;
 
+mod parallel;
+
 const X: u64 = 1;
 const Y: u64 = 2;
 const Z: u64 = 3;
@@ -18,6 +20,7 @@ fn r(key: u64, list: &[u64]) -> Op {
 /// All overlap in time.
 fn ok(ops: impl Into<Vec<Op>>) -> Txn {
     Txn {
+        site: 0,
         invoke: 0,
         complete: 100,
         outcome: Outcome::Ok,
@@ -47,8 +50,11 @@ fn unknown(ops: impl Into<Vec<Op>>) -> Txn {
     }
 }
 
+/// Those of sites have tests of their own; all transactions here are of one.
 fn classes(history: &[Txn]) -> Vec<Class> {
-    let mut classes: Vec<Class> = check(history).anomalies.iter().map(|a| a.class).collect();
+    let anomalies = check(history).anomalies;
+    let mut classes: Vec<Class> = anomalies.iter().map(|a| a.class).collect();
+    classes.retain(|c| !matches!(c, Class::SiteOrder | Class::SiteFork));
     classes.dedup();
     classes
 }
