@@ -98,6 +98,7 @@ impl Node {
         durability: Durability,
         order: &dyn CommitOrder,
     ) -> Result<CommitWait> {
+        let _turn = self.shared().pipeline.turns.take(candidate);
         let mut txn = self.manager().adopt(candidate)?;
         txn.set_durability(durability);
         if !txn.has_writes() {

@@ -42,6 +42,7 @@ pub mod splits;
 pub mod start_check;
 mod steps;
 pub mod topology;
+mod turns;
 pub mod verify;
 
 pub use certifier::{Certifier, Request};
@@ -57,3 +58,4 @@ pub use outcomes::{Outcome, Outcomes};
 pub use pipeline::{FlushStats, modified};
 pub use promote::{Heir, Promoted, Role};
 pub use shipping::{Follower, Next, Shipped, Shipping};
+pub use turns::Certification;

@@ -12,6 +12,7 @@ use wal::{DirOptions, LogOptions};
 use crate::house::House;
 use crate::splits::adjust::Adjust;
 use crate::splits::balance::Balance;
+use crate::turns::Certification;
 
 /// How a node is opened.
 #[derive(Clone)]
@@ -56,6 +57,8 @@ pub struct NodeOptions {
     /// How the worker of split values gives and takes records, and what it moves between them.
     pub split_adjust: Adjust,
     pub split_balance: Balance,
+    /// Which candidates of sites take turns.
+    pub site_certification: Certification,
     /// Called about twice a second during recovery: (bytes done, bytes in all, rows, commits).
     pub on_recovery: Option<fn(u64, u64, u64, u64)>,
 }
@@ -84,6 +87,7 @@ impl Default for NodeOptions {
             silence: Duration::from_secs(30),
             split_adjust: Adjust::default(),
             split_balance: Balance::default(),
+            site_certification: Certification::default(),
             on_recovery: None,
         }
     }

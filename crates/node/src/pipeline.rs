@@ -29,6 +29,7 @@ use wal::LogWriter;
 use crate::options::NodeOptions;
 use crate::outcomes::Outcomes;
 use crate::shipping::Shipping;
+use crate::turns::Turns;
 
 /// Bytes of a group, near enough; one commit may be larger.
 const GROUP_BYTES: usize = 4 << 20;
@@ -89,6 +90,8 @@ pub struct Pipeline {
     /// What replicas read of this node (`base::region`): raised before a commit counts as installed.
     pub region: Arc<Region>,
     pub stats: FlushStats,
+    /// Of candidates, before they commit.
+    pub turns: Turns,
     /// The first position that this life of the node, or of its term, gives.
     first: AtomicU64,
     stop: AtomicBool,
@@ -113,6 +116,7 @@ impl Pipeline {
             marks,
             waiters,
             stats: FlushStats::default(),
+            turns: Turns::new(options.site_certification),
             stop: AtomicBool::new(false),
             log: Mutex::default(),
             pace: AtomicU64::new(QUICK * 8),

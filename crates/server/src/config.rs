@@ -22,6 +22,7 @@ use crate::forward::Limits;
 use crate::replication::Primary;
 use crate::replication::archive::Destination;
 use base::{Error, Position, Result, SqlState};
+use node::Certification;
 use node::splits::adjust::Adjust;
 use node::splits::balance::Balance;
 use replica::replay::Policy;
@@ -58,6 +59,8 @@ pub struct Config {
     /// What the worker of split values does.
     pub split_adjust: Adjust,
     pub split_balance: Balance,
+    /// Which candidates of sites take turns.
+    pub site_certification: Certification,
     pub checkpoint_bytes: u64,
     pub segment_bytes: u64,
     pub epoch_max_duration: Duration,
@@ -242,6 +245,7 @@ impl Config {
             snapshot_max_age: given.snapshot_max_age.time()?,
             split_adjust: given.split_adjust.named("binary, linear or quadratic")?,
             split_balance: given.split_balance.named("minmax, random, all or none")?,
+            site_certification: given.site_certification.named("rows, tables or serial")?,
             checkpoint_bytes: given.checkpoint_bytes.size()?,
             segment_bytes: given.segment_bytes.size()?,
             epoch_max_duration: given.epoch_max_duration.time()?,

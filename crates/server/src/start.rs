@@ -779,6 +779,7 @@ async fn open(
         snapshot_max_age: config.snapshot_max_age,
         split_adjust: config.split_adjust,
         split_balance: config.split_balance,
+        site_certification: config.site_certification,
         checkpoint_bytes: config.checkpoint_bytes,
         segment_bytes: config.segment_bytes,
         epoch_max_duration: config.epoch_max_duration,

@@ -219,6 +219,9 @@ settings! {
         /// What moves between the records of split values in the mode rows: minmax, random, all or none
         #[arg(long, value_name = "POLICY", env = "CANON_SPLIT_BALANCE")]
         split_balance: Option<String> = "minmax";
+        /// Which candidates of sites take turns at their primary: rows (none), tables or serial
+        #[arg(long, value_name = "HOW", env = "CANON_SITE_CERTIFICATION")]
+        site_certification: Option<String> = "rows";
         /// Log written since the last checkpoint that calls for the next, such as 1GB
         #[arg(long, value_name = "SIZE", env = "CANON_CHECKPOINT_BYTES")]
         checkpoint_bytes: Option<String> = "1GB";

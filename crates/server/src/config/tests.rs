@@ -34,6 +34,7 @@ fn the_commented_file_says_the_defaults() {
     assert_eq!(said.snapshot_max_age, default.snapshot_max_age);
     assert_eq!(said.split_adjust, default.split_adjust);
     assert_eq!(said.split_balance, default.split_balance);
+    assert_eq!(said.site_certification, default.site_certification);
     assert_eq!(said.epoch_max_duration, default.epoch_max_duration);
     assert_eq!(said.log_level, default.log_level);
     assert_eq!(said.synchronous_replicas, default.synchronous_replicas);
@@ -165,6 +166,7 @@ fn flags_win_over_the_file() {
         segment_bytes: Some("16MB".into()),
         snapshot_max_age: Some("2h".into()),
         split_balance: Some("all".into()),
+        site_certification: Some("serial".into()),
         epoch_max_duration: Some("5ms".into()),
         forward_wait: Some("3s".into()),
         forward_silence: Some("4s".into()),
@@ -175,6 +177,7 @@ fn flags_win_over_the_file() {
     assert_eq!(c.segment_bytes, 16 << 20);
     assert_eq!(c.snapshot_max_age, Duration::from_secs(7200));
     assert_eq!(c.split_balance, Balance::All);
+    assert_eq!(c.site_certification, Certification::Serial);
     assert_eq!(c.epoch_max_duration, Duration::from_millis(5));
     assert_eq!(c.forward.wait, Duration::from_secs(3));
     assert_eq!(c.forward.silence, Duration::from_secs(4));
