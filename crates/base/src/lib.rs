@@ -44,7 +44,7 @@ pub use notification::Notification;
 pub use numeric::Numeric;
 pub use packed::{Packed, PackedValue};
 pub use pmap::PMap;
-pub use position::{CommitWait, MAX_TERM, Position, Watermark, Watermarks};
+pub use position::{Ceiling, CommitWait, MAX_TERM, Position, Watermark, Watermarks};
 pub use reading::{Consistency, ReadPolicy, ReadWant};
 pub use reply::{Format, Severity, TxnStatus};
 pub use row::{RowLayout, RowRef};

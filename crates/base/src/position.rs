@@ -160,6 +160,40 @@ impl fmt::Debug for Watermark {
     }
 }
 
+/// The highest position that may be published: what every holder of a read lease has received. It falls where a lease begins.
+pub struct Ceiling(AtomicU64);
+
+impl Ceiling {
+    /// No lease is held.
+    pub const NONE: Position = Position(u64::MAX);
+
+    /// Where it stands.
+    #[inline]
+    pub fn get(&self) -> Position {
+        Position(self.0.load(Ordering::SeqCst))
+    }
+
+    /// From now on no more than this is published.
+    pub fn set(&self, to: Position) {
+        self.0.store(to.0, Ordering::SeqCst);
+    }
+}
+
+impl Default for Ceiling {
+    fn default() -> Ceiling {
+        Ceiling(AtomicU64::new(Ceiling::NONE.0))
+    }
+}
+
+impl fmt::Debug for Ceiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.get() {
+            Ceiling::NONE => write!(f, "none"),
+            at => write!(f, "{at}"),
+        }
+    }
+}
+
 /// The watermarks of a primary: `decided <= published <= installed`. `commit` and `node` raise them; everybody reads them.
 /// At a replica all of them stand at what it shows.
 #[derive(Debug, Default)]
@@ -176,6 +210,8 @@ pub struct Watermarks {
     pub written: Watermark,
     /// Decided, and shown by as many replicas as the policy asks for.
     pub applied: Watermark,
+    /// Nothing above it is published, and so neither decided nor acknowledged.
+    pub ceiling: Ceiling,
     /// Where replicas read *published*: raised first, so that it is never behind what has been acknowledged.
     pub region: OnceLock<Arc<Region>>,
     /// What a start found ends here. No older versions are there, so snapshots stand here or above, also while that is not published.
@@ -193,13 +229,16 @@ impl Watermarks {
             published: mark(),
             written: mark(),
             applied: mark(),
+            ceiling: Ceiling::default(),
             region: OnceLock::new(),
             floor: at,
         }
     }
 
-    /// Everything up to `to` is published.
+    /// Everything up to `to` is published, as far as the ceiling lets it.
     pub fn publish(&self, to: Position) {
+        // Looked at after `to` was given: where the look misses a lease that begins, the lease begins above `to` (`replica::lease`).
+        let to = to.min(self.ceiling.get());
         if to > self.published.get() {
             let region = self.region.get();
             if let Some(r) = region {
@@ -233,11 +272,11 @@ impl Watermarks {
         self.published.get() >= self.floor
     }
 
-    /// Everything up to `to` is durable. *Published* goes first: it may not be below *decided*.
+    /// Everything up to `to` is durable. *Published* goes first: it may not be below *decided*, so a ceiling holds both.
     pub fn decide(&self, to: Position) {
         self.flushed.raise(to);
         self.publish(to);
-        self.decided.raise(to);
+        self.decided.raise(to.min(self.published.get()));
         self.check();
     }
 
@@ -315,6 +354,21 @@ impl From<Position> for CommitWait {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_above_the_ceiling_is_published_or_decided() {
+        let [at, above] = [Position::new(3, 7), Position::new(3, 8)];
+        let marks = Watermarks::new(Position::new(3, 0));
+        marks.installed.raise(above);
+        marks.ceiling.set(at);
+        marks.decide(above);
+        assert_eq!((marks.published.get(), marks.decided.get()), (at, at));
+        assert_eq!(marks.flushed.get(), above);
+        assert!(!CommitWait::Flushed(above).is_released(&marks));
+        marks.ceiling.set(Ceiling::NONE);
+        marks.decide(above);
+        assert!(CommitWait::Decided(above).is_released(&marks));
+    }
 
     #[test]
     fn orders_by_epoch_then_order() {

@@ -18,13 +18,14 @@ pub enum Consistency {
     Eventual,
 }
 
-/// How strong reads come about (`canon.read_policy`): the ways that PolarDB-SCC compares, for comparison. All but the first two are for
-/// measurements.
+/// How strong reads come about (`canon.read_policy`): the ways that PolarDB-SCC compares, and leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadPolicy {
     /// Fetched timestamps are shared (SCC §4.1), and a read waits only for what it reads (§4.2).
     #[default]
     Tracker,
+    /// The timestamp is what has come to this replica, where it holds a read lease: nothing is fetched. Else as the tracker.
+    Lease,
     /// Fetched timestamps are shared; a read waits for the whole log up to its timestamp.
     Lamport,
     /// Each read fetches its own timestamp and waits for the whole log.
@@ -68,6 +69,6 @@ impl ReadWant {
 
     /// Whether the read waits only for what it reads.
     pub fn is_tracked(&self) -> bool {
-        self.is_bound() && self.policy == ReadPolicy::Tracker
+        self.is_bound() && matches!(self.policy, ReadPolicy::Tracker | ReadPolicy::Lease)
     }
 }

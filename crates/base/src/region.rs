@@ -14,6 +14,7 @@
 //! for a reader that reads *published* first and a slot afterwards: every modification up to the one is in the other. The term is read before
 //! and after everything else: when both are the same and not 0, the node was the primary of that term all the while.
 
+use crate::error::Result;
 use crate::id::RelId;
 use crate::key;
 use crate::position::Position;
@@ -213,15 +214,26 @@ impl Region {
     /// The same with another way to write a slot, which is told the word's number: for the test of what would come of it.
     #[inline]
     pub fn modified_by(&self, heads: &[u8], raise: impl Fn(u32, &AtomicU64, u64)) {
-        let head = CommitHead::read(heads).expect("heads of a commit that was made here");
+        let raised = self.raise_all(heads, raise);
+        raised.expect("heads of a commit that was made here");
+    }
+
+    /// The same for a commit of another node. XX001: its heads are not readable.
+    pub fn came(&self, heads: &[u8]) -> Result<()> {
+        self.raise_all(heads, |_, word, to| raise(word, to))
+    }
+
+    #[inline]
+    fn raise_all(&self, heads: &[u8], raise: impl Fn(u32, &AtomicU64, u64)) -> Result<()> {
+        let head = CommitHead::read(heads)?;
         if head.records == 0 {
-            return;
+            return Ok(());
         }
         let w = self.words.words();
         let to = head.position.as_u64();
         let raise = |word: u32, to| raise(word, &w[word as usize], to);
         for r in heads[COMMIT_HEAD..head.heads].chunks_exact(RECORD_HEAD) {
-            let r = RecordHead::read(r).expect("heads of a commit that was made here");
+            let r = RecordHead::read(r)?;
             match r.kind {
                 RecordKind::Put | RecordKind::Delete => {
                     raise(table_slot(r.storage), to);
@@ -234,6 +246,12 @@ impl Region {
             }
         }
         raise(GLOBAL_WORD, to);
+        Ok(())
+    }
+
+    /// The newest position that modified what maps to this slot.
+    pub fn slot(&self, word: u32) -> Position {
+        Position::from_u64(self.words.words()[word as usize].load(Ordering::SeqCst))
     }
 
     /// These words, read in this order; none when there is no such word.

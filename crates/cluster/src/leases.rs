@@ -23,7 +23,7 @@
 //!
 //! A lease protects reads at a primary that is cut off. Commits are safe without it, by terms ([`crate::standing`]).
 //!
-//! Left out on purpose: leases of replicas for reads.
+//! Left out on purpose: leases of replicas for reads (`replica::lease`). A primary grants none of them beyond its own lease.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

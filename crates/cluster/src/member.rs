@@ -257,6 +257,12 @@ impl RunningMember {
             && self.inner.clock.boot_nanos() < until.load(Ordering::SeqCst)
     }
 
+    /// Whether the leader of this term holds its lease until this time, at least: nanoseconds of `env::Clock::boot_nanos`. No other node is named before.
+    pub fn leads_until(&self, term: u64, time: u64) -> bool {
+        let (of, until) = &self.inner.lease;
+        of.load(Ordering::SeqCst) == term && time <= until.load(Ordering::SeqCst)
+    }
+
     /// How long this member's lease is held yet; none: it does not lead.
     pub fn lease_left(&self) -> Option<Duration> {
         let now = self.inner.clock.boot_nanos();

@@ -1,6 +1,7 @@
 //! `ship`: what primary and replica say to each other.
 
 use base::Position;
+use replica::lease::{Ask, Word};
 use replica::ship::{Heard, Message, Refusal, Start};
 
 /// Accepted: exactly one message, which is written again as the same bytes.
@@ -106,6 +107,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
             next: Some([2; 128]),
             ..wal::Around::default()
         })),
+        Message::Lease(Word::Offer),
+        Message::Lease(Word::Ask(Ask { life: 1, number: 2 })),
+        Message::Lease(Word::Granted {
+            term,
+            number: 2,
+            first: p(9),
+        }),
     ]
     .iter()
     .map(Message::to_bytes)

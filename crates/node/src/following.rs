@@ -14,10 +14,13 @@
 //! everything after a reconnect. Groups at or below that position are skipped.
 
 use base::record::CommitHead;
+use base::region::Region;
 use base::{Error, Position, Result, SqlState};
 use env::Env;
 use parking_lot::{Mutex, RwLock};
 use replica::ReplicaMarks;
+use replica::lease::Held;
+use replica::read::{Check, Touch, decide};
 use replica::ship::{Message, Read, Ring, RingReader, RingWriter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,6 +61,39 @@ enum Taken {
     Ended,
 }
 
+/// What was modified by what has come, for reads that stand where it ends (SCC §4.2, at the replica).
+pub(crate) struct Tracker {
+    region: Arc<Region>,
+    /// With the planted fault: the heads of the group before.
+    late: Mutex<Vec<u8>>,
+}
+
+impl Tracker {
+    /// Over the node's own region, whose slots no other node reads while it follows.
+    pub fn new(region: Arc<Region>) -> Tracker {
+        Tracker {
+            region,
+            late: Mutex::default(),
+        }
+    }
+
+    /// This comes next. Call it before it counts as received. A read that finds it received then finds its slots raised.
+    fn comes(&self, group: &Group) -> Result<()> {
+        let late;
+        let mut heads = group.heads();
+        if env::fault::planted("lease.tracker_late") {
+            late = std::mem::replace(&mut *self.late.lock(), heads.to_vec());
+            heads = &late;
+        }
+        while !heads.is_empty() {
+            let (one, rest) = heads.split_at(CommitHead::read(heads)?.heads);
+            self.region.came(one)?;
+            heads = rest;
+        }
+        Ok(())
+    }
+}
+
 /// See the head of the file.
 pub struct Following {
     pub marks: Arc<ReplicaMarks>,
@@ -75,6 +111,8 @@ pub struct Following {
     stop: AtomicBool,
     /// Nothing is taken for now.
     held: AtomicBool,
+    /// The old primary has handed over: it serves no client, and no lease of it is in force.
+    handed_over: AtomicBool,
     /// The consumer ends when the ring is empty.
     finish: AtomicBool,
     failure: Mutex<Option<Error>>,
@@ -85,6 +123,10 @@ pub struct Following {
     term: AtomicU64,
     /// Numbers of commits that come.
     outcomes: Arc<Outcomes>,
+    /// Where this node may hold read leases: what was modified by all that it has received.
+    pub(crate) tracker: Option<Tracker>,
+    /// The lease that it holds.
+    pub(crate) lease: Held,
     pub(crate) own_log: OwnLog,
 }
 
@@ -111,6 +153,7 @@ impl Following {
             stop: AtomicBool::new(false),
             // Without threads the caller's steps take frames.
             held: AtomicBool::new(replay.is_stepped()),
+            handed_over: AtomicBool::new(false),
             finish: AtomicBool::new(false),
             failure: Mutex::default(),
             damaged_in_a_row: AtomicU64::new(0),
@@ -118,6 +161,8 @@ impl Following {
             heard: AtomicU64::new(heard),
             term: AtomicU64::new(term),
             outcomes,
+            tracker: None,
+            lease: Held::default(),
             own_log: OwnLog::default(),
             replay: RwLock::new(Some(replay)),
         }
@@ -131,6 +176,34 @@ impl Following {
     /// See [`Following::take_ring`].
     pub fn return_ring(&self, ring: RingWriter) {
         *self.ring.lock() = Some(ring);
+    }
+
+    /// Where a strong read may stand that has arrived: at all that has come, while a lease says that this is all that was acknowledged. None: it has to ask.
+    pub fn leased(&self, clock: &dyn env::Clock) -> Option<Position> {
+        // The lease is looked at after the position, and both after the read came.
+        let received = self.marks.received.get();
+        let holds = self
+            .lease
+            .may_answer(self.followed(), received, || clock.boot_nanos());
+        holds.then_some(received)
+    }
+
+    /// The check of what a read at `at` touches by what has come here, where all up to `at` has. None: the primary's slots have to say.
+    pub fn check_received(
+        &self,
+        at: Position,
+        visible: Position,
+        touches: &[Touch],
+    ) -> Option<Check> {
+        let tracker = self.tracker.as_ref()?;
+        if self.marks.received.get() < at {
+            return None;
+        }
+        let shown = match env::fault::planted("lease.reads_unpublished") {
+            true => visible.max(self.marks.applied.get()),
+            false => visible,
+        };
+        decide(at, shown, touches, |slot| Some(tracker.region.slot(slot))).ok()
     }
 
     /// The highest term in this node's log.
@@ -192,6 +265,16 @@ impl Following {
     /// For tests: what comes is left where it is, or is taken again. Reads here go on at what is shown.
     pub fn hold(&self, on: bool) {
         self.held.store(on, Ordering::SeqCst);
+    }
+
+    /// Whether the old primary has handed over to this node, which is about to be promoted.
+    pub(crate) fn handed_over(&self, whether: bool) {
+        self.handed_over.store(whether, Ordering::SeqCst);
+    }
+
+    /// See [`Following::handed_over`].
+    pub(crate) fn was_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::SeqCst)
     }
 
     pub(crate) fn stop(&self) {
@@ -361,7 +444,14 @@ impl Following {
                 },
                 _ => None,
             };
+            if let (Some(tracker), Some(group)) = (&self.tracker, &group) {
+                tracker.comes(group)?;
+            }
             self.marks.received.raise(step.upto);
+            if self.tracker.is_some() {
+                // Commits may wait for the acknowledgement.
+                self.moved.moved();
+            }
             self.own_log.push(group.clone(), step.upto);
             if let (Some(group), Some(r)) = (group, &*self.replay.read()) {
                 r.feed(group, step.upto)?;

@@ -24,7 +24,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 use crate::certifier::Certifier;
 use crate::errors::{failed, stopping};
-use crate::following::Following;
+use crate::following::{Following, Tracker};
 use crate::house::House;
 use crate::notice::Notice;
 use crate::options::{NodeOptions, RecoveryReport};
@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     /// A [`Role`].
     pub(crate) role: AtomicU8,
     pub(crate) term: AtomicU64,
+    /// When it was opened, by the clock that counts leases.
+    pub(crate) opened: u64,
     pub(crate) changing_role: Mutex<()>,
     pub(crate) following: Mutex<Option<Arc<Following>>>,
     /// The threads of a replica, and the log that they give back; without threads the log is there all the while.
@@ -103,7 +105,7 @@ impl Node {
     /// Opens a data directory, making it if it is absent, and recovers what is in it.
     pub fn open(path: &Path, options: NodeOptions) -> Result<Node> {
         let env = options.env.clone();
-        let began = env.clock.monotonic_nanos();
+        let (began, boot) = (env.clock.monotonic_nanos(), env.clock.boot_nanos());
         let dir = DataDir::open(&env, path, options.directory()).map_err(failed)?;
         let workers = options.crew();
         let store = Arc::new(Store::default());
@@ -143,10 +145,8 @@ impl Node {
         let known = dir.terms().last().map_or(1, |t| t.0);
         let term = recovered.end.term.max(known);
         // A replica knows of terms that its log has not reached: groups of older ones come first.
-        let log_term = match options.replica {
-            true => recovered.end.term.max(1),
-            false => term,
-        };
+        let least = if options.replica { 1 } else { term };
+        let log_term = recovered.end.term.max(least);
         let writer =
             LogWriter::resume(dir.log().clone(), &recovered.end, log_term).map_err(failed)?;
         let goes_on = reach::begin(&dir, &recovered, term, options.replica)?;
@@ -171,6 +171,7 @@ impl Node {
                 true => Role::Replica,
             } as u8),
             term: AtomicU64::new(term),
+            opened: boot,
             changing_role: Mutex::default(),
             following: Mutex::default(),
             follower: Mutex::default(),
@@ -237,6 +238,7 @@ impl Node {
             _ => {
                 let (s, last) = (&self.shared, self.report.last);
                 let published = || self.marks().published.get();
+                self.before_leading(false)?;
                 let region = &s.pipeline.region;
                 region.lead(s.dir.cluster(), self.term(), last, published);
                 s.dir.lead().map_err(failed)?;
@@ -308,7 +310,10 @@ impl Node {
         let heard = shared.dir.heard_term().map_err(failed)?;
         let term = writer.term();
         let ring = shared.options.ring_bytes;
-        let following = Following::new(marks, replay, ring, moved, outcomes, known, heard, term);
+        let mut following =
+            Following::new(marks, replay, ring, moved, outcomes, known, heard, term);
+        let asks = shared.options.leases.is_some_and(|l| l.asks);
+        following.tracker = asks.then(|| Tracker::new(shared.pipeline.region.clone()));
         let following = Arc::new(following);
         *shared.following.lock() = Some(following.clone());
         if !threads {
@@ -563,6 +568,10 @@ impl Node {
     pub(crate) fn promised(&self, durability: Durability, position: Position) -> CommitWait {
         let pipeline = &self.shared.pipeline;
         match durability {
+            Durability::Off if fault::planted("lease.ack_not_published") => {
+                pipeline.publish(position);
+                CommitWait::Published(Position::ZERO)
+            }
             // Where that takes long, the wait for the disk is one that keeps no thread.
             Durability::Off if pipeline.may_publish_early() && pipeline.publish(position) => {
                 pipeline.order.nudge();
@@ -730,6 +739,9 @@ impl Node {
         // The log is at its end. Where that cannot be written the anchor is a moment old, as after a crash.
         if let Err(e) = self.shared.dir.note_reach() {
             env::say!("canon: the anchor could not be written: {e}");
+        }
+        if let Err(e) = self.forget_leases() {
+            env::say!("canon: that no lease is left could not be written: {e}");
         }
         self.shared.pipeline.region.resign();
     }

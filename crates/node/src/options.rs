@@ -14,6 +14,15 @@ use crate::splits::adjust::Adjust;
 use crate::splits::balance::Balance;
 use crate::turns::Certification;
 
+/// Read leases (`crate::lending`). All nodes of a cluster have them, or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Leases {
+    /// A replica that takes longer to acknowledge gets none.
+    pub max_commit_wait: Duration,
+    /// Whether this node asks for one while it follows.
+    pub asks: bool,
+}
+
 /// How a node is opened.
 #[derive(Clone)]
 pub struct NodeOptions {
@@ -54,6 +63,8 @@ pub struct NodeOptions {
     pub recent_bytes: usize,
     /// A replica that says nothing for so long is gone.
     pub silence: Duration,
+    /// Read leases: a primary grants them, a replica asks for them; absent: neither.
+    pub leases: Option<Leases>,
     /// How the worker of split values gives and takes records, and what it moves between them.
     pub split_adjust: Adjust,
     pub split_balance: Balance,
@@ -85,6 +96,7 @@ impl Default for NodeOptions {
             ring_bytes: 64 << 20,
             recent_bytes: 64 << 20,
             silence: Duration::from_secs(30),
+            leases: None,
             split_adjust: Adjust::default(),
             split_balance: Balance::default(),
             site_certification: Certification::default(),

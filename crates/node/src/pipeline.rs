@@ -129,7 +129,7 @@ impl Pipeline {
     }
 
     /// An acknowledgement that does not wait for the disk (`synchronous_commit = off`) publishes what it acknowledges. False: a commit
-    /// before it takes long to be installed, and whoever waits here keeps its processor from it.
+    /// before it takes long to be installed, and whoever waits here keeps its processor from it; or a holder of a read lease has to receive it first.
     pub fn publish(&self, position: Position) -> bool {
         let mut wait = Backoff::default();
         while self.marks.installed.get() < position {
@@ -139,6 +139,9 @@ impl Pipeline {
             wait.pause();
         }
         self.marks.publish(position);
+        if self.marks.published.get() < position {
+            return false;
+        }
         self.waiters.wake(position);
         true
     }
@@ -184,6 +187,7 @@ impl Pipeline {
     pub fn run(&self, manager: &TxnManager, env: &Env) {
         loop {
             self.order.wait_for_work(Duration::from_millis(20));
+            self.shipping.leases_lapse(|| env.clock.boot_nanos());
             let mut held = self.log.lock();
             let w = held.as_mut().expect("open until it is taken out below");
             // What those wait for who were in a hurry before is in this group.
@@ -200,6 +204,7 @@ impl Pipeline {
                     last_tries += 1;
                 }
                 env.clock.sleep(RETRY);
+                self.shipping.leases_lapse(|| env.clock.boot_nanos());
                 done = self.flush_group(w, manager, env);
             }
             let idle = done == Flushed::Nothing;

@@ -120,7 +120,9 @@ impl Node {
         shared.manager.marks.flushed.raise(start);
         let known = following.term().max(shared.term.load(Ordering::SeqCst));
         let known = known.max(self.heard_term());
-        let term = self.begin_term(Some(log), named, known, start)?;
+        // Leases of a primary that is gone, or said to be gone, may be in force.
+        let others = named.is_none() && !following.was_handed_over();
+        let term = self.begin_term(Some(log), named, known, start, others)?;
         Ok(Promoted { term, start })
     }
 
@@ -150,7 +152,7 @@ impl Node {
         self.wait_until_flushed(check_cancelled)?;
         let start = shared.manager.marks.flushed.get();
         let known = shared.term.load(Ordering::SeqCst).max(self.heard_term());
-        let term = self.begin_term(None, named, known, start)?;
+        let term = self.begin_term(None, named, known, start, named.is_none())?;
         shared.dir.unseal().map_err(crate::errors::failed)?;
         shared.deposed.store(false, Ordering::SeqCst);
         Ok(Promoted { term, start })
@@ -169,14 +171,18 @@ impl Node {
         }
     }
 
-    /// Begins the term that is named, or one above `known`. `log`: none when there is a flusher, which has it.
+    /// Begins the term that is named, or one above `known`. `log`: none when there is a flusher, which has it. `others`: another primary may have granted read
+    /// leases until now.
     fn begin_term(
         &self,
         log: Option<LogWriter>,
         named: Option<u64>,
         known: u64,
         start: Position,
+        others: bool,
     ) -> Result<u64> {
+        // Before anything of the term can be published.
+        self.before_leading(others)?;
         let shared = self.shared();
         let env = &shared.options.env;
         let drawn = || next_term(known, env.clock.unix_micros(), env.random.next_u64());
@@ -330,6 +336,9 @@ impl Node {
         let _one_at_a_time = shared.changing_role.lock();
         self.begin_seal()?;
         self.wait_until_flushed(&|| Ok(()))?;
+        while !self.leases_are_over() {
+            shared.options.env.clock.sleep(Duration::from_millis(1));
+        }
         Ok(shared.manager.marks.flushed.get())
     }
 
@@ -343,11 +352,13 @@ impl Node {
         Ok(())
     }
 
-    /// The last position of a primary that takes no more writes, once it is flushed.
+    /// The last position of a primary that takes no more writes, once it is flushed and its read leases are over.
     pub fn sealed_at(&self) -> Option<Position> {
         let flushed = self.role() == Role::Sealed
             && (self.is_flushed() || env::fault::planted("promote.sealed_unflushed"));
-        flushed.then(|| self.marks().flushed.get())
+        // Who comes after commits what a holder of a lease of this node does not have.
+        let over = flushed && self.leases_are_over();
+        over.then(|| self.marks().flushed.get())
     }
 
     fn is_flushed(&self) -> bool {

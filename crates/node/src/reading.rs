@@ -1,7 +1,7 @@
 //! Where a read stands and when it may read: the node's decision, from the read's arrival on. Facts in, the next step out.
 //!
 //! ```text
-//! a read arrives ──▶ Placing::begin ──┬─▶ Newest | At(t)      its snapshot stands there
+//! a read arrives ──▶ Placing::begin ──┬─▶ Newest | At(t)      its snapshot stands there; with a read lease: where it has received
 //!                                     ├─▶ Leads(p)            wait until p is published, begin again
 //!                                     ├─▶ HandedOver          refused
 //!                                     └─▶ Fetch ──▶ Placing::ask, again after each fetch that landed or was lost
@@ -84,8 +84,14 @@ impl Placing {
         Placing { want, alone: None }
     }
 
-    /// What the node can say without the primary. `shown`: as of when what it shows is the newest there was.
-    pub fn begin(&self, node: &NodeView, shown: &Shown) -> Place {
+    /// What the node can say without the primary. `shown`: as of when what it shows is the newest there was. `leased`: what has come, if a read lease
+    /// says now that this is all that was acknowledged ([`crate::Following::leased`]).
+    pub fn begin(
+        &self,
+        node: &NodeView,
+        shown: &Shown,
+        leased: impl FnOnce() -> Option<Position>,
+    ) -> Place {
         if !self.want.is_bound() {
             return Place::Newest;
         }
@@ -102,7 +108,11 @@ impl Placing {
                 Found::Nothing => {}
             }
         }
-        Place::Fetch { first: true }
+        let leased = match self.want.policy {
+            ReadPolicy::Lease => leased(),
+            _ => None,
+        };
+        leased.map_or(Place::Fetch { first: true }, Place::At)
     }
 
     /// A timestamp, or what brings one. The slots of `touches` come with a fetch that begins for this read. `brought`: what a connection
@@ -198,6 +208,7 @@ pub struct Checking {
     at: Position,
     touches: Vec<Touch>,
     tracked: bool,
+    by_lease: bool,
     fetches: u64,
 }
 
@@ -209,8 +220,14 @@ impl Checking {
             at,
             touches: if tracked { touches() } else { Vec::new() },
             tracked,
+            by_lease: want.policy == ReadPolicy::Lease,
             fetches: 0,
         }
+    }
+
+    /// Whether what has come to this node may say when it reads ([`crate::Following::check_received`]).
+    pub fn is_by_lease(&self) -> bool {
+        self.by_lease
     }
 
     /// Whether nothing has to be waited for, whatever is read.

@@ -15,6 +15,7 @@
 
 use base::{Error, Position, Result, SqlState};
 use parking_lot::Mutex;
+use replica::lease::Word;
 use replica::ship::sender::{Command, Event as Happened};
 use replica::ship::{Facts, Freshness, Message, Peer, Sender, Step};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use wal::{CheckpointReader, Group, LogReader};
 
 use crate::hand_over::HandOver;
+use crate::lending::Lending;
 use crate::log_reads::{OlderLog, Read, open_checkpoint, read_log};
 use crate::node::Node;
 use crate::pace::{HIGH_WATER, is_too_much};
@@ -126,6 +128,8 @@ pub struct Sending {
     lag: Arc<Mutex<Lag>>,
     /// When the replica last said something: nanoseconds.
     heard: u64,
+    /// Read leases of a replica that knows of them; none: it gets none.
+    lending: Option<Lending>,
 }
 
 impl Drop for Sending {
@@ -162,8 +166,14 @@ impl Sending {
             hand_over: HandOver::default(),
             sealing: false,
             lag: Arc::default(),
+            lending: None,
             node,
         }
+    }
+
+    /// The replica knows of read leases. One that has not proven that it is a node gets none all the same.
+    pub fn knows_leases(&mut self) {
+        self.lending = Lending::new(&self.node);
     }
 
     /// The number of this replica in [`crate::Shipping`].
@@ -206,6 +216,10 @@ impl Sending {
     pub fn handle(&mut self, event: Event, pending: usize, out: &mut Vec<Do>) {
         let now = self.node.clock().monotonic_nanos();
         match event {
+            Event::Message(Message::Lease(word)) => {
+                self.heard = now;
+                self.lease_word(word);
+            }
             Event::Message(m) => {
                 self.heard = now;
                 if !is_too_much(&m, self.sender.is_live(), pending, self.jobs) {
@@ -230,7 +244,9 @@ impl Sending {
                 } else if Sending::has_room(pending) {
                     self.feed();
                     self.event(Happened::Time);
+                    self.offer_lease();
                 }
+                self.node.leases_lapse();
             }
         }
         self.tell_sealed(Duration::from_nanos(now));
@@ -245,6 +261,29 @@ impl Sending {
         self.sender.publishes(self.node.marks().published.get());
         self.sender.leads(self.node.region().term() != 0);
         self.sender.handle(e, now, &mut self.commands);
+    }
+
+    /// A replica that sends what is not its to say is left: `ship::Sender` says so.
+    fn lease_word(&mut self, word: Word) {
+        let live = self.sender.is_live();
+        match (word, &mut self.lending) {
+            (Word::Ask(ask), Some(l)) if live => {
+                let granted = l.asked(&self.node, self.id, ask);
+                self.commands.extend(granted.map(sends));
+            }
+            // It was offered before the replica was caught up anew.
+            (Word::Ask(_), Some(_)) => {}
+            (word, _) => self.event(Happened::Message(Message::Lease(word))),
+        }
+    }
+
+    fn offer_lease(&mut self) {
+        let live = self.sender.is_live();
+        if let Some(l) = self.lending.as_mut().filter(|_| live)
+            && l.offers(&self.node, self.id)
+        {
+            self.commands.push(sends(Word::Offer));
+        }
     }
 
     fn answered(&mut self, answer: Answer) {
@@ -348,6 +387,9 @@ impl Sending {
                 }
                 Command::SendBatch { step, group } => {
                     self.left(&step);
+                    if let Some(l) = &mut self.lending {
+                        l.sent(step.upto, self.node.clock().boot_nanos());
+                    }
                     Do::Batch { step, group }
                 }
                 Command::ReadLog { from, bytes } => {
@@ -380,8 +422,13 @@ impl Sending {
                         persisted: acked.persisted,
                         visible: acked.visible,
                     };
-                    let now = self.node.clock().unix_micros();
-                    self.node.shipping().acked(self.id, acked, echo_micros, now);
+                    let clock = self.node.clock();
+                    let (now, boot) = (clock.unix_micros(), clock.boot_nanos());
+                    if let Some(l) = &mut self.lending {
+                        l.acked(acked.received, boot);
+                    }
+                    let shipping = self.node.shipping();
+                    shipping.acked(self.id, acked, echo_micros, now, boot);
                     continue;
                 }
                 Command::Joined => Do::Note(Note::CaughtUp),
@@ -426,6 +473,10 @@ impl Sending {
         lag.persisted.heard(step, at);
         lag.visible.heard(step, at);
     }
+}
+
+fn sends(word: Word) -> Command {
+    Command::Send(Message::Lease(word))
 }
 
 #[cfg(test)]

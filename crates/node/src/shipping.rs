@@ -4,14 +4,16 @@
 //! while somebody follows. A follower asks for what comes after the position that it has ([`Shipping::after`]); when that has left the memory
 //! he reads the log's segments ([`Shipping::limit`] says up to where) and comes back. Nobody here ever waits for a follower.
 //!
-//! Acknowledgements go to the durability decider (`commit::Quorum`), and what it decides to the watermarks.
+//! Acknowledgements go to the durability decider (`commit::Quorum`), and what it decides to the watermarks. Where replicas hold read leases
+//! (`replica::lease`), nothing is published that one of them has not received: that is the ceiling of the watermarks.
 
 use base::{Position, Watermarks};
 use commit::{Acked, Quorum, Waiters};
 use parking_lot::Mutex;
+use replica::lease::{Ask, Asked, Grantor};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use wal::{Group, LogPoint};
 
 use crate::notice::Notice;
@@ -99,7 +101,15 @@ pub struct Shipping {
     /// There is an archive, and everything up to here is in it.
     archiving: AtomicBool,
     archived: base::Watermark,
+    leases: Mutex<Grantor>,
+    /// A lease may be in force.
+    lends: AtomicBool,
+    /// Whether no other node can be named primary before this time, nanoseconds of `env::Clock::boot_nanos`.
+    leads_until: OnceLock<LeadsUntil>,
 }
+
+/// See [`Shipping::lend_while`].
+pub type LeadsUntil = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 impl Shipping {
     /// `replicas`: how many must hold a commit before it is decided. `most`: bytes of groups kept in memory for followers.
@@ -121,6 +131,9 @@ impl Shipping {
             weak: Default::default(),
             archiving: AtomicBool::new(false),
             archived: base::Watermark::default(),
+            leases: Mutex::default(),
+            lends: AtomicBool::new(false),
+            leads_until: OnceLock::new(),
         }
     }
 
@@ -167,6 +180,7 @@ impl Shipping {
     pub fn settle(&self) {
         let marks = &self.marks;
         let flushed = marks.flushed.get();
+        let before = marks.published.get();
         let quorum = self.quorum.lock();
         let levels = quorum.levels(flushed);
         marks.written.raise(levels.written);
@@ -177,6 +191,10 @@ impl Shipping {
         marks.applied.raise(levels.applied);
         drop(quorum);
         self.waiters.wake(flushed);
+        if self.lends() && marks.published.get() > before {
+            // Reads at a holder wait for it.
+            self.moved.moved();
+        }
     }
 
     /// A commit will be acknowledged when it is flushed here, or (`remote`) received by replicas, whether it is decided or not.
@@ -240,8 +258,8 @@ impl Shipping {
         self.moved.moved();
     }
 
-    /// An acknowledgement came.
-    pub fn acked(&self, id: u64, acked: Acked, echo_micros: i64, now_micros: i64) {
+    /// An acknowledgement came. `now_micros`: by the civil clock; `now_nanos`: by the one that counts leases.
+    pub fn acked(&self, id: u64, acked: Acked, echo_micros: i64, now_micros: i64, now_nanos: u64) {
         let mut s = self.state.lock();
         let counts = |f: &&mut Follower| f.member || env::fault::planted("ship.unproven_ack");
         let Some(f) = s.followers.get_mut(&id).filter(counts) else {
@@ -256,6 +274,11 @@ impl Shipping {
         }
         drop(counted);
         drop(s);
+        if self.lends() {
+            let mut leases = self.leases.lock();
+            leases.acked(id, acked.received);
+            self.keep_below(&leases, now_nanos);
+        }
         self.settle();
     }
 
@@ -381,6 +404,96 @@ impl Shipping {
         self.settle();
     }
 
+    /// Whether a lease may be in force: a load.
+    fn lends(&self) -> bool {
+        self.lends.load(Ordering::SeqCst)
+    }
+
+    /// The ceiling follows the leases.
+    fn keep_below(&self, leases: &Grantor, now: u64) {
+        self.marks.ceiling.set(leases.ceiling(now));
+        self.lends.store(!leases.is_over(now), Ordering::SeqCst);
+    }
+
+    /// Leases are granted only where this says that the node leads as long as they last. Without it they always are.
+    pub fn lend_while(&self, leads_until: LeadsUntil) {
+        _ = self.leads_until.set(leads_until);
+    }
+
+    /// The replica at this connection asks for a read lease, or for its own to go on. Where it answers from; none: it gets none. `leads`: whether this node leads when
+    /// that is called; `last_given`: the last position that was given by then.
+    pub fn lend(
+        &self,
+        id: u64,
+        ask: Ask,
+        now: u64,
+        leads: impl FnOnce() -> bool,
+        last_given: impl FnOnce() -> Position,
+    ) -> Option<Position> {
+        let until = now + replica::lease::GRANTED;
+        if self.leads_until.get().is_some_and(|leads| !leads(until)) {
+            return None;
+        }
+        let s = self.state.lock();
+        let received = s.followers.get(&id).filter(|f| f.member)?.acked.received;
+        drop(s);
+        if received == Position::ZERO {
+            // It has not said yet how far it is.
+            return None;
+        }
+        let mut leases = self.leases.lock();
+        // A node that hands over asks, behind this lock, whether leases are over, when it leads no more.
+        if !leads() {
+            return None;
+        }
+        let asked = leases.ask(ask, id, received, now);
+        self.keep_below(&leases, now);
+        match asked {
+            Asked::Begins => {
+                let first = last_given();
+                leases.begins(ask.life, first);
+                Some(first)
+            }
+            Asked::GoesOn(first) => Some(first),
+            Asked::Late => None,
+        }
+    }
+
+    /// Time has passed: leases that are over hold nothing up any more.
+    pub fn leases_lapse(&self, now: impl FnOnce() -> u64) {
+        if !self.lends() {
+            return;
+        }
+        let now = now();
+        let mut leases = self.leases.lock();
+        leases.lapse(now);
+        let before = self.marks.ceiling.get();
+        self.keep_below(&leases, now);
+        let rises = self.marks.ceiling.get() > before;
+        drop(leases);
+        if rises {
+            self.settle();
+            self.moved.moved();
+        }
+    }
+
+    /// Others may have granted leases that are in force until then: nothing is published before.
+    pub fn wait_out_leases(&self, until: u64, now: u64) {
+        let mut leases = self.leases.lock();
+        leases.wait_out(until);
+        self.keep_below(&leases, now);
+    }
+
+    /// Whether no read lease is in force, of this node or of others that it waits out.
+    pub fn leases_are_over(&self, now: u64) -> bool {
+        self.leases.lock().is_over(now)
+    }
+
+    /// Whether the replica at this connection holds a read lease.
+    pub fn lends_to(&self, id: u64, now: u64) -> bool {
+        self.lends() && self.leases.lock().lends_to(id, now)
+    }
+
     /// How many of the counted replicas have everything up to here in their logs.
     pub fn holding(&self, at: Position) -> usize {
         let s = self.state.lock();
@@ -412,7 +525,7 @@ mod tests {
         shipping.count_only([(1, "a".to_owned())].into());
         let other = shipping.join("b", true, "", Position::ZERO, 0);
         shipping.says_number(other, 2);
-        shipping.acked(other, acked, 0, 0);
+        shipping.acked(other, acked, 0, 0, 0);
         assert_eq!(
             marks.decided.get(),
             Position::ZERO,
@@ -423,6 +536,76 @@ mod tests {
         shipping.count_only([(1, "a".to_owned()), (2, "b".to_owned())].into());
         assert_eq!(marks.decided.get(), at);
         assert_eq!(shipping.holding(at), 1);
+    }
+
+    /// At any level: what a holder of a read lease has not received is not published, until its lease is over.
+    #[test]
+    fn nothing_is_published_that_a_holder_has_not_received() {
+        let marks = Arc::new(Watermarks::default());
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 0, 1 << 20);
+        let [at, next] = [Position::new(1, 5), Position::new(1, 6)];
+        let holder = shipping.join("a", true, "", Position::ZERO, 0);
+        let stranger = shipping.join("b", false, "", Position::ZERO, 0);
+        let received = |at| Acked {
+            received: at,
+            ..Acked::default()
+        };
+        let ask = Ask { life: 7, number: 1 };
+        assert_eq!(
+            shipping.lend(holder, ask, 0, || true, || at),
+            None,
+            "it says nothing"
+        );
+        shipping.acked(stranger, received(at), 0, 0, 0);
+        assert_eq!(
+            shipping.lend(stranger, ask, 0, || true, || at),
+            None,
+            "it is no node"
+        );
+        marks.installed.raise(at);
+        shipping.flushed(at, None, None);
+        shipping.acked(holder, received(at), 0, 0, 0);
+        assert_eq!(
+            shipping.lend(holder, ask, 0, || false, || at),
+            None,
+            "it is sealed"
+        );
+        assert_eq!(shipping.lend(holder, ask, 0, || true, || at), Some(at));
+        assert!(shipping.lends_to(holder, 0) && !shipping.leases_are_over(0));
+        marks.installed.raise(next);
+        shipping.acknowledge_early(next, false);
+        shipping.flushed(next, None, None);
+        assert_eq!((marks.published.get(), marks.decided.get()), (at, at));
+        shipping.acked(holder, received(next), 0, 0, 1);
+        assert_eq!((marks.published.get(), marks.decided.get()), (next, next));
+        // Its connection ends, and it may read still.
+        shipping.leave(holder);
+        marks.installed.raise(next.next());
+        shipping.flushed(next.next(), None, None);
+        let over = replica::lease::GRANTED;
+        shipping.leases_lapse(|| over - 1);
+        assert_eq!(marks.published.get(), next);
+        shipping.leases_lapse(|| over);
+        assert_eq!(marks.published.get(), next.next());
+        assert!(shipping.leases_are_over(over));
+    }
+
+    #[test]
+    fn no_lease_reaches_beyond_that_of_its_primary() {
+        let marks = Arc::new(Watermarks::default());
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 0, 1 << 20);
+        let at = Position::new(1, 5);
+        let holder = shipping.join("a", true, "", Position::ZERO, 0);
+        let acked = Acked {
+            received: at,
+            ..Acked::default()
+        };
+        shipping.acked(holder, acked, 0, 0, 0);
+        let leads_until = replica::lease::GRANTED + 9;
+        shipping.lend_while(Box::new(move |until| until <= leads_until));
+        let ask = |number| Ask { life: 7, number };
+        assert_eq!(shipping.lend(holder, ask(1), 9, || true, || at), Some(at));
+        assert_eq!(shipping.lend(holder, ask(2), 10, || true, || at), None);
     }
 
     /// A host's name may change, and with it what a node calls itself.
@@ -441,12 +624,12 @@ mod tests {
         shipping.count_only([(1, "old:5432".to_owned())].into());
         let renamed = shipping.join("new:5432", true, "", Position::ZERO, 0);
         shipping.says_number(renamed, 1);
-        shipping.acked(renamed, acked, 0, 0);
+        shipping.acked(renamed, acked, 0, 0, 0);
         assert_eq!((marks.decided.get(), shipping.holding(at)), (at, 1));
         // Over two connections it is one replica still.
         let again = shipping.join("newer:5432", true, "", Position::ZERO, 0);
         shipping.says_number(again, 1);
-        shipping.acked(again, acked, 0, 0);
+        shipping.acked(again, acked, 0, 0, 0);
         assert_eq!(shipping.holding(at), 1);
     }
 
@@ -466,14 +649,14 @@ mod tests {
         shipping.count_only([(2, "a".to_owned())].into());
         let old = shipping.join("a", true, "", Position::ZERO, 0);
         shipping.says_number(old, 1);
-        shipping.acked(old, acked, 0, 0);
+        shipping.acked(old, acked, 0, 0, 0);
         assert_eq!(
             (marks.decided.get(), shipping.holding(at)),
             (Position::ZERO, 0)
         );
         let new = shipping.join("a", true, "", Position::ZERO, 0);
         shipping.says_number(new, 2);
-        shipping.acked(new, acked, 0, 0);
+        shipping.acked(new, acked, 0, 0, 0);
         assert_eq!((marks.decided.get(), shipping.holding(at)), (at, 1));
     }
 
@@ -492,16 +675,16 @@ mod tests {
         };
         for _ in 0..2 {
             let id = shipping.join("a", true, "", Position::ZERO, 0);
-            shipping.acked(id, acked, 0, 0);
+            shipping.acked(id, acked, 0, 0, 0);
         }
         assert_eq!(marks.decided.get(), Position::ZERO);
         assert_eq!(marks.written.get(), Position::ZERO);
         let stranger = shipping.join("b", false, "", Position::ZERO, 0);
-        shipping.acked(stranger, acked, 0, 0);
+        shipping.acked(stranger, acked, 0, 0, 0);
         assert_eq!(marks.decided.get(), Position::ZERO, "it is no node");
         assert_eq!(shipping.replicas_here(), 1);
         let other = shipping.join("b", true, "", Position::ZERO, 0);
-        shipping.acked(other, acked, 0, 0);
+        shipping.acked(other, acked, 0, 0, 0);
         assert_eq!(marks.decided.get(), at);
         assert_eq!(shipping.replicas_here(), 2);
     }

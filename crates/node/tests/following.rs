@@ -139,7 +139,7 @@ fn carry(primary: &Node, replica: &Node, stop: &AtomicBool) {
             persisted: m.persisted.get(),
             visible: m.visible.get(),
         };
-        shipping.acked(id, acked, 1, 1);
+        shipping.acked(id, acked, 1, 1, 1);
         assert_eq!(following.failure().map(|e| e.to_string()), None);
         m.check();
     }

@@ -25,6 +25,8 @@ pub const SESSION_USER: &str = "canon.session_user";
 pub const LISTEN: &str = "canon.listen";
 /// The start-up parameter by which a replica says its number in a cluster that runs itself.
 pub const MEMBER: &str = "canon.member";
+/// The start-up parameter by which a replica says that it knows of read leases: `on`.
+pub const LEASES: &str = "canon.leases";
 
 /// The start-up parameter of a proxy that passes a client's login on: the binding of the connection that the client sees, with a proof by the
 /// cluster's secret.

@@ -4,8 +4,9 @@
 //! primary ──▶ ship: batches and ticks ──▶ ring ──▶ replay: scheduler ──▶ workers ──▶ store
 //!                                                                          └──▶ snapshotter: visible
 //! ```
-//! `marks` names how far each step has come; `proof` says which nodes are of the cluster, so that what they claim is believed. Nothing here opens a transaction, knows SQL or owns a socket.
+//! `marks` names how far each step has come; `lease` says when a replica knows all that was acknowledged without asking; `proof` says which nodes are of the cluster, so that what they claim is believed. Nothing here opens a transaction, knows SQL or owns a socket.
 
+pub mod lease;
 mod marks;
 pub mod proof;
 pub mod read;

@@ -84,6 +84,9 @@ pub struct Config {
     pub shared_memory: bool,
     /// Whether the log goes through a ring in shared memory to replicas on this host.
     pub log_ring: bool,
+    /// Whether there are read leases, and the longest acknowledgement of a replica that gets one.
+    pub lease_reads: bool,
+    pub lease_max_commit_wait: Duration,
     pub replay_policy: Policy,
     /// 0: as many as there are CPUs.
     pub replay_workers: u32,
@@ -263,6 +266,8 @@ impl Config {
             )?,
             shared_memory,
             log_ring: log_ring(&given.replication_ring, shared_memory)?,
+            lease_reads: given.lease_reads.is_on(),
+            lease_max_commit_wait: given.lease_max_commit_wait.time()?,
             replay_policy: given
                 .replay_policy
                 .named("row, serial, table, transaction, page or transaction-worker")?,

@@ -387,7 +387,21 @@ fn replication(p: &mut Page, place: &Place) {
             u8::from(connected)
         );
     }
+    lends(p, place);
     lag(p, "canon_replication", "A replica", &replicas, true);
+}
+
+/// Which replicas hold read leases.
+fn lends(p: &mut Page, place: &Place) {
+    p.head(
+        "canon_replica_lease",
+        "gauge",
+        "Per connected replica: whether it holds a read lease now.",
+    );
+    for (name, holds) in place.senders.lends() {
+        let (name, holds) = (label(&name), u8::from(holds));
+        _ = writeln!(p.0, "canon_replica_lease{{replica=\"{name}\"}} {holds}");
+    }
 }
 
 /// What a replica passes on.
@@ -451,6 +465,11 @@ fn strong_reads(p: &mut Page, reads: &StrongReads) {
         "Whether the primary can be asked what it has published.",
         u8::from(reads.is_connected()),
     );
+    p.gauge(
+        "canon_read_lease_held",
+        "Whether a read lease is held: sessions with canon.read_policy = lease need not ask the primary.",
+        u8::from(reads.holds_lease()),
+    );
     p.counter(
         "canon_read_fetches_total",
         "Fetches from the primary, for any number of reads each, and looks at memory that is shared with it, for one.",
@@ -466,10 +485,11 @@ fn strong_reads(p: &mut Page, reads: &StrongReads) {
         ("joined", n(&s.joined)),
         ("fetched", n(&s.began)),
         ("looked", n(&s.looked)),
+        ("lease", n(&s.leased)),
     ];
     p.counters(
         "canon_read_timestamps_total",
-        "Timestamps given to reads: of a fetch that had landed, in flight, or begun for it, or looked up in shared memory.",
+        "Timestamps given to reads: of a fetch that had landed, in flight, or begun for it, looked up in shared memory, or by a read lease.",
         "how",
         how,
     );

@@ -23,7 +23,7 @@ use crate::replication::{
 use base::region::Region;
 use base::{Error, Result, SqlState};
 use embedded::engine::{ClusterView, NodeEngine};
-use node::{House, Node, NodeOptions};
+use node::{House, Leases, Node, NodeOptions};
 use protocol::tls::Acceptor;
 use replica::replay::ReplayOptions;
 use service::{http, runtime, stop_signal, system};
@@ -787,6 +787,11 @@ async fn open(
         replay: replay(config),
         synchronous_replicas: config.synchronous_replicas as usize,
         wal_keep_bytes: config.wal_keep_bytes,
+        leases: config.lease_reads.then_some(Leases {
+            max_commit_wait: config.lease_max_commit_wait,
+            // The way to a site is long, and commits would wait for it.
+            asks: !config.site,
+        }),
         accept_log_end: config.accept_log_end,
         region,
         house: house.cloned(),

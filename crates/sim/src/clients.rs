@@ -30,9 +30,13 @@ impl World {
         let write = self.writing && self.dice.percent(70);
         let leaders: Vec<usize> = (0..NODES)
             .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.is_sealing()))
+            .filter(|j| !self.stands_still(*j))
             .collect();
         let at_site = if self.sites.on { 80 } else { 40 };
         if write && !leaders.contains(&i) && self.dice.percent(at_site) {
+            if self.stands_still(i) {
+                return Some(i);
+            }
             match self.sites.on {
                 true => self.act_at_site(i),
                 false => self.begin_at_replica(i),
@@ -63,6 +67,8 @@ impl World {
         }
         match self.dice.below(100) {
             0..=39 => self.read_strongly(i),
+            55..=79 if self.config.leases => self.read_strongly(i),
+            _ if self.stands_still(i) => {}
             40..=54 => self.begin_holding(i),
             _ => self.read(k, i),
         }

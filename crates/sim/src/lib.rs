@@ -14,7 +14,7 @@
 //! and come back; replicas are promoted, with the primary's help or by force. Then everything is mended and the cluster must
 //! converge: one primary, all replicas equal to it, new commits acknowledged.
 //!
-//! What seeds meet too seldom is written down ([`scenario`]). In runs of their own replicas are sites ([`site`]).
+//! What seeds meet too seldom is written down ([`scenario`]). In runs of their own replicas are sites ([`site`]), or hold read leases ([`lease`]).
 //!
 //! [`model`] remembers every commit by term and position; [`invariants`] compare. A seed decides everything: `--seed N` shows
 //! that run, a line per event.
@@ -26,6 +26,7 @@ pub mod follower;
 pub mod forward;
 pub mod holding;
 pub mod invariants;
+pub mod lease;
 pub mod machine;
 pub mod model;
 pub mod network;
@@ -51,6 +52,13 @@ pub fn run(seed: u64, loud: bool) -> Result<Report, String> {
 pub fn run_sites(seed: u64, loud: bool) -> Result<Report, String> {
     let mut world = World::new(seed, loud);
     world.sites.on = true;
+    caught(world, World::run)
+}
+
+/// The same where replicas hold read leases, clocks drift and machines stand still for a while.
+pub fn run_leases(seed: u64, loud: bool) -> Result<Report, String> {
+    let mut world = World::new(seed, loud);
+    world.lend();
     caught(world, World::run)
 }
 

@@ -3,7 +3,7 @@
 use base::{Oid, Position};
 use env::{Env, JoinHandle, ManualClock, MemDisk, OpenMode, SeededRandom, Spawn};
 use node::copying::Place;
-use node::{Node, NodeOptions};
+use node::{Leases, Node, NodeOptions};
 use replica::replay::ReplayOptions;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,12 @@ impl Spawn for NoThreads {
 }
 
 const SEGMENT: u64 = 16 << 10;
+
+/// Acknowledgements that take longer hold no lease. Steps of a node come every millisecond or two, and it takes some.
+const LEASES: Leases = Leases {
+    max_commit_wait: Duration::from_millis(60),
+    asks: true,
+};
 
 /// What runs on a machine.
 pub enum Running {
@@ -123,6 +129,7 @@ impl Machine {
             silence: Duration::from_millis(1200),
             synchronous_replicas: config.needed,
             wal_keep_bytes: 0,
+            leases: config.leases.then_some(LEASES),
             replay: ReplayOptions {
                 policy: config.policy,
                 workers: 3,

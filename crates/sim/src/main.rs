@@ -1,5 +1,5 @@
 //! `sim --seeds N [--from M]` runs seeds and reports; `sim --seed N` shows one, a line per event; `--plant NAME` makes a bug; `--sites`: replicas
-//! are sites.
+//! are sites; `--leases`: they hold read leases.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -17,9 +17,11 @@ fn main() -> ExitCode {
         env::fault::plant(&fault, true);
     }
     type Run = fn(u64, bool) -> Result<sim::Report, String>;
-    let (run, how): (Run, &str) = match args.iter().any(|a| a == "--sites") {
-        true => (sim::run_sites, " --sites"),
-        false => (sim::run, ""),
+    let says = |name: &str| args.iter().any(|a| a == name);
+    let (run, how): (Run, &str) = match (says("--sites"), says("--leases")) {
+        (true, _) => (sim::run_sites, " --sites"),
+        (_, true) => (sim::run_leases, " --leases"),
+        _ => (sim::run, ""),
     };
     // What failed is in the report; a backtrace for each seed would drown it.
     std::panic::set_hook(Box::new(|_| {}));

@@ -150,6 +150,21 @@ impl Model {
             .map(|(_, commit)| commit)
     }
 
+    /// The rows that commits of a history write above `from`, up to `to`, each with its position.
+    pub fn written(
+        &self,
+        terms: &Terms,
+        from: Position,
+        to: Position,
+    ) -> impl Iterator<Item = (Position, &Name)> {
+        let to = to.max(from);
+        let all = self
+            .commits
+            .range((from.next(), 0)..=(to.max(from.next()), u64::MAX));
+        all.filter(move |((at, term), _)| *at <= to && term_at(terms, *at) == *term)
+            .flat_map(|((at, _), c)| c.writes.iter().map(move |w| (*at, &w.0)))
+    }
+
     /// Carries the values of the stocks on likewise, by what the clients did and not by rows.
     pub fn advance_values(&self, terms: &Terms, values: &mut Values, from: Position, to: Position) {
         for change in self.of(terms, from, to).flat_map(|c| &c.stock) {

@@ -213,7 +213,7 @@ impl World {
                     .unwrap_or_else(|e| panic!("the seal is not readable: {e}"))
                     .is_some()
                 {
-                    let sealed = node.seal();
+                    let sealed = node.begin_seal();
                     sealed.unwrap_or_else(|e| panic!("it stays sealed: {e}"));
                 }
                 if deposed {

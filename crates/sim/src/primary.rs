@@ -313,6 +313,9 @@ impl World {
         let (node, last) = (node.clone(), *last);
         let peer = self.prove(i, c, p);
         let mut sending = Sending::new(p.node.clone(), None, peer, &node, "", last);
+        if self.config.leases {
+            sending.knows_leases();
+        }
         let facts = p.node.facts(None);
         let facts = facts.unwrap_or_else(|e| panic!("the log is not readable: {e}"));
         let mut out = Vec::new();
@@ -325,6 +328,7 @@ impl World {
 
     /// Some time has passed.
     pub fn primary_time(&mut self, i: usize, p: &mut Primary) {
+        p.node.leases_lapse();
         self.tell_all(i, p, || Event::Time);
         self.settled(i, p);
     }

@@ -136,6 +136,7 @@ impl World {
         }
         let now = self.now;
         let policy = match now % 8 {
+            0..=4 if self.config.leases => ReadPolicy::Lease,
             5 => ReadPolicy::Lamport,
             6 => ReadPolicy::ReadWait,
             _ => ReadPolicy::Tracker,
@@ -214,12 +215,21 @@ impl World {
         mut r: StrongRead,
     ) -> Option<StrongRead> {
         let (view, now) = (node.view(), self.now);
+        let following = node.following();
+        let clock = self.machines[r.node].env.clock.clone();
         let snapshots = &node.manager().store.snapshots;
         loop {
             let next = Stage::Places(Placing::new(r.want));
             match std::mem::replace(&mut r.stage, next) {
                 Stage::Places(mut placing) => {
-                    let place = match placing.begin(&view, ages) {
+                    let mut leased = false;
+                    let lease = || {
+                        let at = following.as_ref()?.leased(&*clock);
+                        at.inspect(|_| leased = true)
+                    };
+                    let begun = placing.begin(&view, ages, lease);
+                    self.report.leased += u64::from(leased);
+                    let place = match begun {
                         Place::Fetch { .. } => placing.ask(&view, None, timestamps, || r.touches()),
                         place => place,
                     };
@@ -236,6 +246,7 @@ impl World {
                             return Some(r);
                         }
                     };
+                    self.report.leased_ahead += u64::from(leased && at > view.visible);
                     let snapshot = snapshots.take(|| view.visible.max(at));
                     let checking = Checking::new(&r.want, snapshot.position(), || r.touches());
                     r.stage = Stage::Checks(snapshot, checking);
@@ -245,7 +256,12 @@ impl World {
                     return Some(r);
                 }
                 Stage::Checks(snapshot, mut checking) => {
-                    match checking.step(&view, None, timestamps) {
+                    let (at, touches) = (checking.at(), checking.touches());
+                    let here = following
+                        .as_ref()
+                        .filter(|_| checking.is_by_lease())
+                        .and_then(|f| f.check_received(at, view.visible, touches));
+                    match checking.step(&view, here, timestamps) {
                         May::Read(_) => r.stage = Stage::Waits(snapshot, Position::ZERO),
                         May::Wait(to, _) => r.stage = Stage::Waits(snapshot, to),
                         May::Fetch { .. } => {

@@ -82,6 +82,8 @@ pub struct Config {
     pub forgets: u64,
     /// Whether clients change stocks, too.
     pub stocks: bool,
+    /// Whether replicas hold read leases (`lease`).
+    pub leases: bool,
     /// Whether stocks may have further records, and in which mode they are split.
     pub further: Option<Mode>,
     /// Events while things break.
@@ -133,6 +135,10 @@ pub struct Report {
     pub ahead: u64,
     pub bounded: u64,
     pub fetches: u64,
+    /// Timestamps by a lease, those of them above what was visible, and machines that stood still for a while.
+    pub leased: u64,
+    pub leased_ahead: u64,
+    pub pauses: u64,
     /// Logs that lost their synced end; starts that were refused for that, by the anchor and by a replica; primaries that stopped for it.
     pub tails: u64,
     pub short: u64,
@@ -180,6 +186,9 @@ impl Report {
         self.held_moved += other.held_moved;
         self.bounded += other.bounded;
         self.fetches += other.fetches;
+        self.leased += other.leased;
+        self.leased_ahead += other.leased_ahead;
+        self.pauses += other.pauses;
         self.tails += other.tails;
         self.short += other.short;
         self.ahead_found += other.ahead_found;
@@ -221,6 +230,13 @@ impl fmt::Display for Report {
             "{} strong reads, {} of them above what was visible, {} that might be old, {} fetches; {} snapshots kept for replicas, {} gone on there",
             self.strong, self.ahead, self.bounded, self.fetches, self.held, self.held_moved
         )?;
+        if self.leased > 0 {
+            writeln!(
+                f,
+                "{} timestamps by leases, {} of them above what was visible, {} machines stood still",
+                self.leased, self.leased_ahead, self.pauses
+            )?;
+        }
         writeln!(
             f,
             "{} ends of logs forgotten, {} starts refused by the anchor, {} by a replica, {} primaries stopped, {} claims not believed",
@@ -287,7 +303,10 @@ pub struct World {
     pub anchoring: bool,
     /// Flushers sync what they have written.
     pub syncing: bool,
-    clock: Arc<ManualClock>,
+    /// Until when each machine stands still, and dice for that.
+    pub still: [u64; NODES],
+    pub lease_dice: Rng,
+    pub clock: Arc<ManualClock>,
     queue: BinaryHeap<Reverse<(u64, u64, What)>>,
     sequence: u64,
     loud: bool,
@@ -314,6 +333,7 @@ impl World {
                 .is_multiple_of(4)
                 .then_some((seed / 4) as usize % NODES),
             forgets: 90,
+            leases: false,
             stocks: !seed.is_multiple_of(2),
             further: [None, Some(Mode::Escrow), None, Some(Mode::Rows)][(seed % 4) as usize],
             events: 4_000,
@@ -349,6 +369,8 @@ impl World {
             writing: true,
             anchoring: true,
             syncing: true,
+            still: [0; NODES],
+            lease_dice: Rng::new(!seed ^ 0x1ea5e),
             clock,
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -427,6 +449,7 @@ impl World {
         // The database is made before anybody else is asked for anything.
         let alone = Config {
             needed: 0,
+            leases: false,
             ..self.config.clone()
         };
         let start = |w: &World, config: &Config| {
@@ -579,12 +602,17 @@ impl World {
         self.clock
             .advance(Duration::from_micros(at.saturating_sub(self.now)));
         self.now = self.now.max(at);
+        let Some(what) = self.when_it_moves(what) else {
+            return;
+        };
         let node = self.happen(what);
         let nodes = node.map_or(0..NODES, |i| i..i + 1);
         for i in nodes {
             self.check_node(i);
-            self.reads_go_on(i);
-            self.holds_go_on(i);
+            if !self.stands_still(i) {
+                self.reads_go_on(i);
+                self.holds_go_on(i);
+            }
         }
     }
 
@@ -676,6 +704,7 @@ impl World {
             What::Hold(message) => Some(self.holds_hear(message)),
             What::Chaos => {
                 if !self.mending {
+                    self.stand_still();
                     self.chaos();
                     let pause = 5_000 + self.dice.below(90_000);
                     self.later(pause, What::Chaos);

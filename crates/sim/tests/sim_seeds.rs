@@ -89,3 +89,16 @@ fn a_few_seeds_hold_where_replicas_are_sites() {
     println!("{all}");
     assert!(all.certified > 50 && all.not_certified > 50 && all.sent_again > 50);
 }
+
+/// Replicas that hold read leases, clocks that drift, and machines that stand still: no read by a lease is stale, and none shows what is not published.
+#[test]
+fn a_few_seeds_hold_where_replicas_hold_leases() {
+    let mut all = sim::Report::default();
+    for seed in 1..=12 {
+        let report = sim::run_leases(seed, false).unwrap_or_else(|why| panic!("{why}"));
+        all.add(&report);
+    }
+    println!("{all}");
+    assert!(all.leased > 200 && all.leased_ahead > 20 && all.pauses > 50);
+    assert!(all.acknowledged > 200 && all.promotions > 5);
+}

@@ -8,6 +8,7 @@
 //! DIR/CANON_SWITCH       there while the history here is replaced or cut (`transfer`)
 //! DIR/CANON_HEARD        a newer term than those of the history, when one was heard of (`transfer`)
 //! DIR/CANON_DIVERGED     what is here is not all of the cluster's history, and could not be cut back (`transfer`)
+//! DIR/CANON_LEASES       a primary here has granted read leases (`terms`)
 //! DIR/CANON_LED          what is here may be nowhere else, as this node has led (`transfer`)
 //! DIR/CANON_LIVES        where the log ended when a primary went on (`marks`)
 //! DIR/CANON_REPLICAS     replicas that have followed, and where they listen (`marks`)

@@ -11,7 +11,8 @@
 //! has term 1 from the beginning.
 //!
 //! `DIR/CANON_SEALED` holds the name of the node to which a primary has handed over: it is durable before that node is told, so
-//! that a primary that is started again does not take commits beside its successor.
+//! that a primary that is started again does not take commits beside its successor. `DIR/CANON_LEASES` says that a primary here has granted read
+//! leases: it is durable before the first one is granted, so that a start waits out what it has forgotten.
 
 use crate::data_dir::DataDir;
 use crate::error::{Error, Result};
@@ -76,6 +77,7 @@ impl Terms {
 }
 
 const SEALED_FILE: &str = "CANON_SEALED";
+const LEASES_FILE: &str = "CANON_LEASES";
 
 impl DataDir {
     /// To whom this primary has handed over; it takes no commits any more.
@@ -93,9 +95,33 @@ impl DataDir {
         replace(&*self.disk, self.path(), SEALED_FILE, node.as_bytes())
     }
 
+    /// Whether a primary here has granted read leases.
+    pub fn has_lent(&self) -> Result<bool> {
+        let path = self.path().join(LEASES_FILE);
+        match self.disk.read(&path) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("reading", &path, e)),
+        }
+    }
+
+    /// The primary here grants read leases from now on; durable when it returns.
+    pub fn lends(&self) -> Result<()> {
+        replace(&*self.disk, self.path(), LEASES_FILE, b"")
+    }
+
+    /// It does no more, and those that it has granted are over.
+    pub fn lends_no_more(&self) -> Result<()> {
+        self.remove(LEASES_FILE)
+    }
+
     /// The node leads no more, or leads again: it follows, or begins a term.
     pub fn unseal(&self) -> Result<()> {
-        let path = self.path().join(SEALED_FILE);
+        self.remove(SEALED_FILE)
+    }
+
+    fn remove(&self, file: &str) -> Result<()> {
+        let path = self.path().join(file);
         match self.disk.remove(&path) {
             Ok(()) => self
                 .disk

@@ -64,11 +64,11 @@ fn a_read_that_asks_for_little_is_placed_wherever_it_is() {
             consistency,
             ..want(ReadPolicy::Tracker)
         });
-        let places = roles.map(|n| placing.begin(&n, &shown));
+        let places = roles.map(|n| placing.begin(&n, &shown, || None));
         assert_eq!(places, [Place::Newest; 3]);
     }
     for policy in [ReadPolicy::Stale, ReadPolicy::CommitWait] {
-        let places = roles.map(|n| Placing::new(want(policy)).begin(&n, &shown));
+        let places = roles.map(|n| Placing::new(want(policy)).begin(&n, &shown, || None));
         assert_eq!(
             places,
             [Place::Newest, Place::HandedOver, Place::Leads(p(9))]
@@ -88,16 +88,19 @@ fn a_read_in_the_middle_of_a_change_of_role_asks_again() {
         let mut placing = Placing::new(want(policy));
         let follows = node(Role::Replica, None, 5);
         let first = Place::Fetch { first: true };
-        assert_eq!(placing.begin(&follows, &shown), first);
+        assert_eq!(placing.begin(&follows, &shown, || None), first);
         assert_eq!(placing.ask(&follows, None, &mut t, touches), first);
         // What has come meanwhile is the old primary's.
         fetch(&mut t, &primary(40), 200);
         let promoted = node(Role::Primary, Some(p(41)), 30);
         let leads = placing.ask(&promoted, Some(p(40)), &mut t, touches);
         assert_eq!(leads, Place::Leads(p(41)));
-        assert_eq!(placing.begin(&promoted, &shown), Place::Leads(p(41)));
+        assert_eq!(
+            placing.begin(&promoted, &shown, || None),
+            Place::Leads(p(41))
+        );
         let leads = node(Role::Primary, None, 41);
-        assert_eq!(placing.begin(&leads, &shown), Place::Newest);
+        assert_eq!(placing.begin(&leads, &shown, || None), Place::Newest);
         let sealed = node(Role::Sealed, None, 41);
         let refused = placing.ask(&sealed, None, &mut t, touches);
         assert_eq!(refused, Place::HandedOver);
@@ -147,13 +150,13 @@ fn a_read_that_may_be_old_takes_what_is_shown_and_else_what_a_fetch_named() {
             arrived,
         })
     };
-    let nothing = bounded(3 * second).begin(&follows, &shown);
+    let nothing = bounded(3 * second).begin(&follows, &shown, || None);
     assert_eq!(nothing, Place::Fetch { first: true });
     shown.told(TERM, p(30), 2 * second, p(30));
-    let enough = bounded(3 * second).begin(&follows, &shown);
+    let enough = bounded(3 * second).begin(&follows, &shown, || None);
     assert_eq!(enough, Place::Newest);
     shown.told(TERM, p(40), 4 * second, p(30));
-    let named = bounded(4 * second).begin(&follows, &shown);
+    let named = bounded(4 * second).begin(&follows, &shown, || None);
     assert_eq!(named, Place::At(p(40)));
 }
 

@@ -21,6 +21,7 @@ mod take_over;
 use base::{Error, Position, Result, SqlState};
 use env::fault::planted;
 use parking_lot::Mutex;
+use replica::lease::{self, Ask, Holder};
 use replica::ship::receiver::{Command, Event as Happened};
 use replica::ship::{Acked, Identity, Message, Receiver, RingWriter};
 use std::collections::VecDeque;
@@ -195,10 +196,13 @@ pub struct Receiving {
     words: String,
     /// The primary's clock in the newest message of this connection.
     echo: i64,
+    /// Its requests for a read lease.
+    holder: Holder,
 }
 
 impl Drop for Receiving {
     fn drop(&mut self) {
+        self.let_go();
         if let Some(ring) = self.ring.take() {
             self.following.return_ring(ring);
         }
@@ -228,6 +232,7 @@ impl Receiving {
             asked: false,
             words: String::new(),
             echo: 0,
+            holder: Holder::new(life(&node)),
             options,
             following,
             node,
@@ -266,6 +271,7 @@ impl Receiving {
         match event {
             Event::Connected => {
                 (self.life, self.failures, self.echo) = (Life::Connected, 0, 0);
+                self.let_go();
                 self.overrun(out);
                 self.feed(Happened::Connected);
             }
@@ -276,6 +282,7 @@ impl Receiving {
                 out.push(Do::Connect { after });
             }
             Event::Lost => self.leave(),
+            Event::Message(Message::Lease(word)) => self.lease_word(word, out),
             Event::Message(m) => {
                 self.hears(&m);
                 self.feed(Happened::Message(m));
@@ -288,6 +295,8 @@ impl Receiving {
             Event::Tell => {
                 self.seen.lock().shows(self.following.marks.visible.get());
                 self.tell(out);
+                let due = self.holder.due(self.node.clock().boot_nanos());
+                out.extend(due.map(asks));
             }
             Event::Time => {
                 let now = self.node.clock().monotonic_nanos();
@@ -402,8 +411,38 @@ impl Receiving {
         }
     }
 
+    /// The primary offers a read lease, or has granted one.
+    fn lease_word(&mut self, word: lease::Word, out: &mut Vec<Do>) {
+        let now = self.node.clock().boot_nanos();
+        let follows = self.life == Life::Connected && self.receiver.is_streaming();
+        match word {
+            // Without a tracker a lease would be of no use.
+            lease::Word::Offer if follows && self.following.tracker.is_some() => {
+                let ask = self.holder.offered(now);
+                out.push(asks(ask));
+            }
+            lease::Word::Granted {
+                term,
+                number,
+                first,
+            } if follows && term == self.receiver.term() => {
+                if let Some(until) = self.holder.granted(number, now) {
+                    self.following.lease.hold(term, first, until);
+                }
+            }
+            lease::Word::Offer | lease::Word::Granted { .. } | lease::Word::Ask(_) => {}
+        }
+    }
+
+    /// The connection ends: its lease is held no more.
+    fn let_go(&mut self) {
+        self.following.lease.let_go();
+        self.holder.let_go();
+    }
+
     /// The connection is given up, or gone; the receiver says when the next is tried.
     fn leave(&mut self) {
+        self.let_go();
         self.life = Life::Unconnected;
         self.give_up_commands();
         self.feed(Happened::Disconnected);
@@ -411,6 +450,7 @@ impl Receiving {
 
     /// The connection ends, and the next is tried after this.
     fn connect(&mut self, after: Duration, out: &mut Vec<Do>) {
+        self.let_go();
         self.give_up_commands();
         self.life = Life::Unconnected;
         self.seen.lock().is_away("connecting");
@@ -427,6 +467,7 @@ impl Receiving {
     }
 
     fn end(&mut self, status: &'static str) {
+        self.let_go();
         self.commands.clear();
         self.life = Life::Ended;
         self.seen.lock().is_away(status);
@@ -607,6 +648,18 @@ impl Receiving {
         self.end("stopped");
         out.push(Do::StartAgain(why));
     }
+}
+
+/// What tells a replica that begins to follow from all others, where that matters.
+fn life(node: &Node) -> u64 {
+    match node.asks_for_leases() {
+        true => node.shared().options.env.random.next_u64(),
+        false => 0,
+    }
+}
+
+fn asks(ask: Ask) -> Do {
+    Do::Send(Message::Lease(lease::Word::Ask(ask)))
 }
 
 /// One that is not connected yet, of what is here.

@@ -21,7 +21,7 @@ impl Receiving {
                     Some(term) => format!("The members have named this node for term {term}."),
                     None => self.premise(),
                 };
-                self.promote(words, named, out);
+                self.promote(words, named, false, out);
             }
             false => self.feed(Happened::Seal),
         }
@@ -31,10 +31,13 @@ impl Receiving {
     pub(super) fn handed_over(&mut self, last: Position, out: &mut Vec<Do>) {
         out.push(Do::Note(Note::HandedOver(last)));
         let words = format!("The old primary handed over at {last}; nothing is lost.");
-        self.promote(words, None, out);
+        self.promote(words, None, true, out);
     }
 
-    fn promote(&mut self, words: String, named: Option<u64>, out: &mut Vec<Do>) {
+    /// `handed_over`: the old primary serves no client any more, by its own word.
+    fn promote(&mut self, words: String, named: Option<u64>, handed_over: bool, out: &mut Vec<Do>) {
+        self.let_go();
+        self.following.handed_over(handed_over);
         self.commands.clear();
         self.words = words;
         self.life = Life::TakingOver;

@@ -193,7 +193,7 @@ fn a_full_disk_makes_room_for_itself() {
         persisted: needs,
         visible: needs,
     };
-    shipping.acked(follower, acked, 0, 0);
+    shipping.acked(follower, acked, 0, 0, 0);
     disk.refuse(|_, _| false);
     for v in 0..50 {
         grow_the_log(&node, &h, v);

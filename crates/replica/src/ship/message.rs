@@ -5,7 +5,7 @@
 //!
 //! to the replica: Welcome 1, Refused 2, Checkpoint 3, Batch 4, Tick 5, Sealed 6, Show 9
 //! to the primary: Hello 16, Ack 17, Resume 18, Fetch 19, Seal 20, Shown 22
-//! 7, 8, 21: words about the memory that both share (`medium`)
+//! 7, 8, 21: words about the memory that both share (`medium`); 10, 11, 23: words of read leases (`crate::lease::Word`)
 //! ```
 //! Whoever carries them says where a message ends (over TCP: the CopyData frame), so none repeats its own length. A decoder takes
 //! exactly one message: bytes missing, bytes left over, unknown kinds, other versions and impossible counts are refused, and
@@ -17,6 +17,7 @@
 //!
 //! Left out on purpose: compression, and checksums of our own. A group carries its own, and a checkpoint its.
 
+use crate::lease::Word;
 use base::{MAX_TERM, Position};
 use wal::Around;
 
@@ -105,6 +106,8 @@ pub enum Message {
     Seal,
     /// What the replica's log holds around the position that was asked for.
     Shown(Box<Around>),
+    /// Of read leases, in either direction.
+    Lease(Word),
 }
 
 /// Where a replica goes on.
@@ -233,6 +236,11 @@ impl Message {
         }
     }
 
+    /// What a batch or a tick says.
+    fn as_step(&self) -> Step {
+        self.step().expect("a batch or a tick is a step")
+    }
+
     /// Appends the message's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut head = |kind: u8| out.extend_from_slice(&[kind, VERSION]);
@@ -299,11 +307,8 @@ impl Message {
                 out.push(u8::from(*last));
                 out.extend_from_slice(bytes);
             }
-            Message::Batch { group, .. } => {
-                let step = self.step().expect("a batch is a step");
-                step.encode_batch(group, out);
-            }
-            Message::Tick { .. } => self.step().expect("a tick is a step").encode_tick(out),
+            Message::Batch { group, .. } => self.as_step().encode_batch(group, out),
+            Message::Tick { .. } => self.as_step().encode_tick(out),
             Message::Sealed { term, last } => {
                 head(SEALED);
                 put_u64(out, *term);
@@ -342,6 +347,7 @@ impl Message {
                 head(SHOWN);
                 put_around(out, around);
             }
+            Message::Lease(word) => word.encode(VERSION, out),
         }
     }
 
@@ -401,11 +407,7 @@ impl Message {
             }
             CHECKPOINT => {
                 let offset = r.u64()?;
-                let last = match r.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err("a flag is neither 0 nor 1"),
-                };
+                let last = r.flag()?;
                 if r.0.len() > MAX_CHUNK {
                     return Err("a part of a checkpoint is too long");
                 }
@@ -481,7 +483,7 @@ impl Message {
                 next: r.header()?,
                 checkpoint: r.header()?,
             })),
-            _ => return Err("the message is of an unknown kind"),
+            kind => Message::Lease(Word::decode(kind, &r.rest())?),
         };
         if !r.0.is_empty() {
             return Err("bytes follow the message");
@@ -646,12 +648,17 @@ impl Reader<'_> {
         })
     }
 
-    fn header(&mut self) -> Result<Option<wal::around::Header>, Malformed> {
+    fn flag(&mut self) -> Result<bool, Malformed> {
         match self.u8()? {
-            0 => Ok(None),
-            1 => self.take().map(Some),
+            0 => Ok(false),
+            1 => Ok(true),
             _ => Err("a flag is neither 0 nor 1"),
         }
+    }
+
+    fn header(&mut self) -> Result<Option<wal::around::Header>, Malformed> {
+        let there = self.flag()?;
+        there.then(|| self.take()).transpose()
     }
 
     fn rest(&mut self) -> Vec<u8> {

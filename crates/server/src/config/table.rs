@@ -298,6 +298,14 @@ settings! {
         #[arg(long, value_name = "HOW", env = "CANON_REPLICATION_RING")]
         ring => replication_ring: Option<String> = "auto";
     }
+    section lease Lease {
+        /// Whether a primary grants replicas read leases, and replicas ask for them; the same at every server of a cluster
+        #[arg(long, env = "CANON_LEASE_READS")]
+        reads => lease_reads: bool = false;
+        /// A replica whose acknowledgements take longer gets no read lease, such as 1ms
+        #[arg(long, value_name = "TIME", env = "CANON_LEASE_MAX_COMMIT_WAIT")]
+        max_commit_wait => lease_max_commit_wait: Option<String> = "1ms";
+    }
     section replay Replay {
         /// How a replica replays: row, serial, table, transaction, page, transaction-worker
         #[arg(long, value_name = "POLICY", env = "CANON_REPLAY_POLICY")]

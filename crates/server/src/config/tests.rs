@@ -42,6 +42,8 @@ fn the_commented_file_says_the_defaults() {
     assert_eq!(said.replay_workers, default.replay_workers);
     assert_eq!(said.shared_memory, default.shared_memory);
     assert_eq!(said.log_ring, default.log_ring);
+    assert_eq!(said.lease_reads, default.lease_reads);
+    assert_eq!(said.lease_max_commit_wait, default.lease_max_commit_wait);
     assert_eq!(
         said.replay_policy.to_string(),
         default.replay_policy.to_string()
@@ -206,6 +208,7 @@ fn mistakes_are_found() {
         "replica_of = \"nowhere\"",
         "replica_of = \"host=a port=b\"",
         "synchronous_replicas = 99",
+        "[lease]\nmax_commit_wait = \"soon\"",
         "[replay]\npolicy = \"fast\"",
         "[replay]\nworkers = 1000",
         "[settings]\nnonesuch = 1",

@@ -42,7 +42,7 @@ use protocol::frontend::{self, Reader, violation};
 use protocol::line::Protection;
 use protocol::scram;
 use protocol::startup::{
-    CANCEL_REQUEST, GSS_REQUEST, LISTEN, MAX_STARTUP, MEMBER, RELAYED, REPORT_SETTINGS,
+    CANCEL_REQUEST, GSS_REQUEST, LEASES, LISTEN, MAX_STARTUP, MEMBER, RELAYED, REPORT_SETTINGS,
     SESSION_USER, SSL_REQUEST, Startup,
 };
 use protocol::tls::Acceptor;
@@ -219,6 +219,7 @@ async fn enter<S: Stream, E: Engine>(
                 listen: said(LISTEN).and_then(|p| p.1.parse().ok()),
                 member,
                 number: said(MEMBER).and_then(|p| p.1.parse().ok()),
+                leases: said(LEASES).is_some_and(|p| p.1 == "on"),
             };
             return Ok(Some(Started::Replica(visitor)));
         }

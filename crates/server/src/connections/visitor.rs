@@ -20,4 +20,6 @@ pub struct Visitor {
     pub member: Option<String>,
     /// Its number in a cluster that runs itself, by its own word.
     pub number: Option<u64>,
+    /// It knows of read leases, and wants one.
+    pub leases: bool,
 }

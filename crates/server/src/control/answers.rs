@@ -141,6 +141,14 @@ impl Members for Seat {
 }
 
 impl Seat {
+    /// Whether no other node can be named before this time, if this one leads; see [`Members::may_serve`].
+    pub(super) fn leads_until(&self, time: u64) -> bool {
+        match self.guarded.load(Ordering::SeqCst) {
+            0 => true,
+            term => (self.member.get()).is_none_or(|m| m.leads_until(term, time)),
+        }
+    }
+
     async fn reply(self: Arc<Self>, question: Vec<u8>) -> Result<Vec<u8>> {
         match question.split_first() {
             Some((&OF_MEMBER, message)) => {

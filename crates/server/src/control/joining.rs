@@ -119,6 +119,10 @@ impl Seat {
         *self.place.lock() = Arc::downgrade(place);
         let members: Arc<dyn Members> = self.clone();
         _ = place.senders.control.set(members);
+        // No read lease reaches beyond the lease of the primary that grants it.
+        let guard = Arc::downgrade(self);
+        let leads = move |until| guard.upgrade().is_some_and(|seat| seat.leads_until(until));
+        place.node.shipping().lend_while(Box::new(leads));
         self.fit(place);
         self.warn_of_own_settings();
         if self.identity.get().is_none_or(|i| i.joined.is_some()) && self.asked_to_join().is_some()

@@ -21,7 +21,7 @@ use node::restart::{Patience, Restart, Word};
 use node::{Node, Notice};
 use parking_lot::Mutex;
 use protocol::Line;
-use protocol::startup::{LISTEN, MEMBER};
+use protocol::startup::{LEASES, LISTEN, MEMBER};
 use replica::ship::Heard;
 use sql::engine::CheckCancelled;
 use std::net::SocketAddr;
@@ -329,6 +329,9 @@ impl Follow {
         parameters.extend(self.listen.as_deref().map(|at| (LISTEN, at)));
         let number = self.primary.number.map(|n| n.to_string());
         parameters.extend(number.as_deref().map(|n| (MEMBER, n)));
+        if self.node.asks_for_leases() {
+            parameters.push((LEASES, "on"));
+        }
         let link = self.primary.connect(&parameters).await?;
         CopyBoth::begin(link, commands::LOG).await
     }

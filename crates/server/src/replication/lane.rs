@@ -31,6 +31,8 @@ pub struct FreshStats {
     pub fetches: AtomicU64,
     /// Looks at mapped words: a fetch for one read each.
     pub looked: AtomicU64,
+    /// Timestamps by a read lease: nothing was asked for them.
+    pub leased: AtomicU64,
     /// Answers that were rejected.
     pub rejected: AtomicU64,
     /// Reads that took a timestamp that was there, joined a fetch in flight (or the next), or began one.
@@ -53,6 +55,7 @@ impl FreshStats {
         let add = |to: &mut AtomicU64, n: &AtomicU64| *to.get_mut() += n.load(Relaxed);
         add(&mut self.fetches, &other.fetches);
         add(&mut self.looked, &other.looked);
+        add(&mut self.leased, &other.leased);
         add(&mut self.rejected, &other.rejected);
         add(&mut self.reused, &other.reused);
         add(&mut self.joined, &other.joined);

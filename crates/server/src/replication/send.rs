@@ -259,6 +259,14 @@ impl Senders {
         control.map_or(Ok(()), |m| m.may_promote(check_cancelled))
     }
 
+    /// Names of the connected replicas, and whether each holds a read lease now.
+    pub fn lends(&self) -> Vec<(String, bool)> {
+        let (now, shipping) = (self.env.clock.boot_nanos(), self.node.shipping());
+        let all = shipping.followers().into_iter().filter(|f| f.member);
+        all.map(|f| (f.name, shipping.lends_to(f.id, now)))
+            .collect()
+    }
+
     /// Names of replicas since the start, and whether they are connected.
     pub fn known(&self) -> Vec<(String, bool)> {
         let now = self.node.shipping().followers();
@@ -450,6 +458,7 @@ impl Carrier {
             listen,
             member,
             number,
+            leases,
         } = visitor;
         let Message::Hello {
             node: name, last, ..
@@ -474,7 +483,10 @@ impl Carrier {
             false => Standing::Stranger,
         };
         let older = senders.archive.clone().map(|a| a as Arc<dyn OlderLog>);
-        let sending = Sending::new(node.clone(), older.clone(), peer, name, &address, *last);
+        let mut sending = Sending::new(node.clone(), older.clone(), peer, name, &address, *last);
+        if leases && member {
+            sending.knows_leases();
+        }
         if let Some(number) = number {
             node.shipping().says_number(sending.id(), number);
         }

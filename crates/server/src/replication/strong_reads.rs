@@ -89,7 +89,7 @@ pub(super) fn gone() -> Error {
 
 /// A read at a node that has no primary to ask: it leads, or has led.
 pub fn placed_here(node: &Arc<Node>, want: &ReadWant) -> ReadPoint {
-    match Placing::new(*want).begin(&node.view(), &Shown::default()) {
+    match Placing::new(*want).begin(&node.view(), &Shown::default(), || None) {
         Place::Leads(_) => ReadPoint::Wait(Box::pin(placed_later(node.clone(), *want))),
         Place::HandedOver => ReadPoint::Wait(Box::pin(async { Err(gone()) })),
         Place::At(at) => ReadPoint::At(at),
@@ -99,7 +99,7 @@ pub fn placed_here(node: &Arc<Node>, want: &ReadWant) -> ReadPoint {
 
 /// The same once the node leads.
 async fn placed_later(node: Arc<Node>, want: ReadWant) -> Result<ReadPoint> {
-    match Placing::new(want).begin(&node.view(), &Shown::default()) {
+    match Placing::new(want).begin(&node.view(), &Shown::default(), || None) {
         Place::Leads(at) => node.published(CommitWait::Published(at)).await,
         Place::HandedOver => return Err(gone()),
         Place::Newest | Place::At(_) | Place::Fetch { .. } => {}
@@ -197,10 +197,17 @@ impl StrongReads {
     /// See `Engine::read_point`.
     pub fn read_point(self: &Arc<StrongReads>, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
         let placing = Placing::new(*want);
-        match placing.begin(&self.node.view(), &self.shown) {
+        let mut leased = false;
+        let lease = || self.leased().inspect(|_| leased = true);
+        match placing.begin(&self.node.view(), &self.shown, lease) {
             Place::Fetch { .. } => {}
             Place::Newest => return ReadPoint::Newest,
-            Place::At(at) => return ReadPoint::At(at),
+            Place::At(at) => {
+                if leased {
+                    count(&self.own().1.stats.leased);
+                }
+                return ReadPoint::At(at);
+            }
             Place::Leads(_) | Place::HandedOver => return placed_here(&self.node, want),
         }
         // A look for a read that may be old tells as of now; it serves every read that arrived before.
@@ -214,6 +221,16 @@ impl StrongReads {
             return ReadPoint::At(at);
         }
         self.fetched(placing, want, reads)
+    }
+
+    /// All that has come, if a read lease says now that this is all that was acknowledged.
+    fn leased(&self) -> Option<Position> {
+        self.following.as_ref()?.leased(&*self.env.clock)
+    }
+
+    /// Whether a read lease is held now.
+    pub fn holds_lease(&self) -> bool {
+        self.node.role() == Role::Replica && self.leased().is_some()
     }
 
     /// A timestamp of a fetch that has landed, or a wait for one.
@@ -316,8 +333,17 @@ impl StrongReads {
     /// A step of a read that stands at a position.
     fn check(&self, lane: &Lane, checking: &mut Checking) -> May {
         let view = self.node.view();
+        let (at, visible, touches) = (checking.at(), view.visible, checking.touches());
         let here = match view.role {
-            Role::Replica => self.check_here(checking.at(), view.visible, checking.touches()),
+            Role::Replica => checking
+                .is_by_lease()
+                .then(|| {
+                    self.following
+                        .as_ref()?
+                        .check_received(at, visible, touches)
+                })
+                .flatten()
+                .or_else(|| self.check_here(at, visible, touches)),
             _ => None,
         };
         lane.check(checking, &view, here)

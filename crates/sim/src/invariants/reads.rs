@@ -1,9 +1,10 @@
 //! A strong read sees everything that was acknowledged before it arrived (one that may be old: so much earlier), at whatever node (SCC §4.1), and of what it reads exactly the state at
-//! its timestamp, though replay has not come so far (§4.2). Commits that a fail-over may lose, and has lost, are not asked for; nor is
+//! its timestamp, though replay has not come so far (§4.2). With a lease the timestamp may lie above what is published: of what it reads, nothing unpublished is seen. Commits that a fail-over may lose, and has lost, are not asked for; nor is
 //! anything when an operator was wrong about what is down.
 
 use base::Position;
 use node::Node;
+use replica::ship::fork;
 use store::{Snapshot, pin};
 
 use crate::machine::table;
@@ -36,6 +37,7 @@ impl World {
         if r.table == STOCK {
             return self.check_stocks(r, node, &terms, at);
         }
+        self.check_published(r, node, &terms, at);
         let model = self.model.rows(&terms, at);
         let guard = pin();
         let storage = &table(node, r.table).storage;
@@ -55,6 +57,23 @@ impl World {
                 row(key),
             );
         }
+    }
+
+    /// Of the rows that a read sees none was changed above what a primary of this history has published.
+    fn check_published(&self, r: &StrongRead, node: &Node, terms: &Terms, at: Position) {
+        let all = self.published.values();
+        let all = all.map(|(at, of)| fork(terms, of).min(*at));
+        let most = all.max().unwrap_or(Position::ZERO);
+        let most = most.max(node.marks().published.get());
+        let storage = table(node, r.table).storage.id;
+        let mut seen = self.model.written(terms, most, at);
+        let seen = seen
+            .find(|(_, name)| name.0 == storage && (r.keys.is_empty() || r.keys.contains(&name.1)));
+        assert!(
+            seen.is_none(),
+            "a strong read at node {} shows {seen:?} at {at}, and {most} is published",
+            r.node
+        );
     }
 
     /// The same of stocks, whose values the model knows by what clients did.

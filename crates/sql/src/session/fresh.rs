@@ -283,8 +283,18 @@ impl<E: Engine> Session<E> {
         txn.look_again();
         // Not before it is known that there is such a position: a token may lie.
         self.reading.placed = Some(want.arrived);
-        self.reading.known = self.reading.known.max(at);
+        let known = self.seen_of(at, &want);
+        self.reading.known = self.reading.known.max(known);
         Ok(())
+    }
+
+    /// Up to where a read at `at` has seen something, once it may read. With a lease `at` is what has come here, and may not be published. Nothing of what
+    /// is read changed above what is shown, so nothing above it is seen.
+    fn seen_of(&self, at: Position, want: &ReadWant) -> Position {
+        match want.policy {
+            ReadPolicy::Lease => at.min(self.shared.engine.published_position()),
+            _ => at,
+        }
     }
 
     /// A block at REPEATABLE READ that may write, and then goes on at the primary: stands where the primary keeps a snapshot for it, if it
@@ -347,15 +357,16 @@ impl<E: Engine> Session<E> {
         let Some(at) = self.block.txn.as_ref().and_then(|t| t.snapshot()) else {
             return Ok(());
         };
+        let mut seen = at;
         if at > self.shared.engine.published_position() {
-            let touches = p.touching(params);
+            let (touches, want) = (p.touching(params), self.want());
             if !touches.is_empty() {
-                let want = self.want();
                 self.await_readable(at, &touches, &want).await?;
             }
+            seen = self.seen_of(at, &want);
         }
         // Now, and not when the position was chosen: a session is not bound to what it did not get to see.
-        self.state.saw(at);
+        self.state.saw(seen);
         Ok(())
     }
 

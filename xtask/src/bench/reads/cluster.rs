@@ -21,6 +21,8 @@ pub struct Node {
 pub enum Media {
     /// Everything over connections, as between hosts.
     Tcp,
+    /// The same, and replicas hold read leases.
+    Leases,
     /// Timestamps and slots are read in shared memory; the log comes as messages.
     Shared,
     /// The log goes through shared memory, too: the default.
@@ -31,6 +33,7 @@ impl Media {
     pub fn name(self) -> &'static str {
         match self {
             Media::Tcp => "tcp",
+            Media::Leases => "leases",
             Media::Shared => "shared",
             Media::Ring => "ring",
         }
@@ -59,7 +62,9 @@ impl Cluster {
             let home = directory.join(format!("node-{replicas}-{i}"));
             let mut start = Command::new(program);
             start.arg("start").arg("--data").arg(&home);
-            start.env("CANON_SHARED_MEMORY", (media != Media::Tcp).to_string());
+            let shared = matches!(media, Media::Shared | Media::Ring);
+            start.env("CANON_SHARED_MEMORY", shared.to_string());
+            start.env("CANON_LEASE_READS", (media == Media::Leases).to_string());
             let ring = if media == Media::Ring {
                 "auto"
             } else {

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|peers|price|fetches|breakdown|forward] [--peers DIR] \
+const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|peers|price|leases|fetches|breakdown|forward] [--peers DIR] \
                      [--binary CANON] [--directory DIR] [--no-results]";
 
 /// By these names `canon.read_policy` knows them; the first is what the others are compared with.
@@ -179,6 +179,9 @@ impl Bench {
             if self.wants("fetches") {
                 self.fetches(&cluster, &tcp)?;
             }
+        }
+        if self.wants("leases") {
+            self.leases()?;
         }
         if self.wants("breakdown") {
             self.breakdown()?;
@@ -363,6 +366,23 @@ impl Bench {
             }
         }
         self.line("\nThe primary's CPU is that of its updates too; what strong reads add to it is the difference to *stale*.");
+        Ok(())
+    }
+
+    /// Reads by leases beside stale ones, where primary and replica share no memory.
+    fn leases(&mut self) -> Result<()> {
+        self.line("\n## Leases\n\nAs *Price over TCP*, with a pair whose replica holds a read lease where its acknowledgements are quick enough. *Fetches* counts reads that had to ask all the same.");
+        let cluster = self.cluster(1, Media::Leases)?;
+        for hot in [false, true] {
+            let name = ["point selects by leases", "hot row by leases"][usize::from(hot)];
+            self.price_of(
+                name,
+                "oltp_point_select",
+                hot,
+                &cluster,
+                &["stale", "lease"],
+            )?;
+        }
         Ok(())
     }
 

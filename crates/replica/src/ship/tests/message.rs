@@ -1,6 +1,7 @@
 //! Messages come back as they were written, and bytes that are none are refused.
 
 use super::*;
+use crate::lease::Ask;
 use proptest::prelude::*;
 
 fn position() -> impl Strategy<Value = Position> {
@@ -148,6 +149,16 @@ fn message() -> impl Strategy<Value = Message> {
             }
         ),
         position().prop_map(|from| Message::Resume { from }),
+        Just(Message::Lease(Word::Offer)),
+        (any::<u64>(), any::<u64>())
+            .prop_map(|(life, number)| Message::Lease(Word::Ask(Ask { life, number }))),
+        (term(), any::<u64>(), position()).prop_map(|(term, number, first)| {
+            Message::Lease(Word::Granted {
+                term,
+                number,
+                first,
+            })
+        }),
         (any::<u64>(), any::<u32>()).prop_map(|(offset, bytes)| Message::Fetch { offset, bytes }),
         Just(Message::Seal),
         position().prop_map(|after| Message::Show { after }),

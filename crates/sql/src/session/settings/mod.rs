@@ -487,15 +487,7 @@ impl Settings {
                     _ => Consistency::Strong,
                 }
             }
-            "canon.read_policy" => {
-                self.hot.read_policy = match v {
-                    "lamport" => ReadPolicy::Lamport,
-                    "read-wait" => ReadPolicy::ReadWait,
-                    "stale" => ReadPolicy::Stale,
-                    "commit-wait" => ReadPolicy::CommitWait,
-                    _ => ReadPolicy::Tracker,
-                }
-            }
+            "canon.read_policy" => self.hot.read_policy = read_policy(v),
             "canon.read_timeout" => self.hot.read_timeout = time(),
             "canon.stale_action" => {
                 self.hot.stale_action = match v {
@@ -597,6 +589,18 @@ fn allow(s: &Setting, superuser: bool) -> Result<()> {
             format!("permission denied to set parameter \"{}\"", s.name),
         )),
         _ => Ok(()),
+    }
+}
+
+/// The policy of this name.
+fn read_policy(name: &str) -> ReadPolicy {
+    match name {
+        "lease" => ReadPolicy::Lease,
+        "lamport" => ReadPolicy::Lamport,
+        "read-wait" => ReadPolicy::ReadWait,
+        "stale" => ReadPolicy::Stale,
+        "commit-wait" => ReadPolicy::CommitWait,
+        _ => ReadPolicy::Tracker,
     }
 }
 

@@ -59,6 +59,7 @@ pub const OWN: &[Setting] = &[
         "lamport+tracker",
         Enum(&[
             "lamport+tracker",
+            "lease",
             "lamport",
             "read-wait",
             "stale",
@@ -66,7 +67,7 @@ pub const OWN: &[Setting] = &[
         ]),
         User,
         false,
-        "Sets how strong reads at a replica come about, to compare the ways.",
+        "Sets how strong reads at a replica come about.",
     ),
     s(
         "canon.read_timeout",
