@@ -54,6 +54,7 @@ pub trait Carry: Send + Sync + 'static {
 #[derive(Serialize, Deserialize)]
 enum Message {
     Append(AppendEntriesRequest<Types>),
+    /// As builds before [`Message::Ballot`] ask for a vote.
     Vote(VoteRequest<NodeId>),
     Snapshot(InstallSnapshotRequest<Types>),
     /// Whether this one would vote for a member with such a log: answered with yes or no.
@@ -61,11 +62,13 @@ enum Message {
         candidate: NodeId,
         last: Last,
     },
+    /// Answered with a [`Ballot`].
+    Ballot(VoteRequest<NodeId>),
 }
 
 type Answered<T> = Result<T, RaftError<NodeId>>;
 
-/// The answer to [`Message::Vote`].
+/// A vote, or none.
 #[derive(Serialize, Deserialize)]
 struct Ballot {
     answer: Answered<VoteResponse<NodeId>>,
@@ -296,14 +299,8 @@ impl Consensus {
                 }
                 serde_json::to_vec(&answer)
             }
-            Message::Vote(m) => {
-                let answer = self.raft.vote(m).await;
-                if matches!(&answer, Ok(vote) if vote.vote_granted) {
-                    self.campaign.another(true);
-                }
-                let age = self.campaign.age();
-                serde_json::to_vec(&Ballot { answer, age })
-            }
+            Message::Vote(m) => serde_json::to_vec(&self.vote(m).await.answer),
+            Message::Ballot(m) => serde_json::to_vec(&self.vote(m).await),
             Message::Snapshot(m) => {
                 let leader = m.vote.leader_id.node_id;
                 let answer = self.raft.install_snapshot(m).await;
@@ -319,6 +316,15 @@ impl Consensus {
             }
         };
         answer.map_err(other)
+    }
+
+    async fn vote(&self, request: VoteRequest<NodeId>) -> Ballot {
+        let answer = self.raft.vote(request).await;
+        if matches!(&answer, Ok(vote) if vote.vote_granted) {
+            self.campaign.another(true);
+        }
+        let age = self.campaign.age();
+        Ballot { answer, age }
     }
 
     /// Ends the member's tasks.
@@ -423,16 +429,23 @@ impl RaftNetwork<Types> for Way {
         self.ask(Message::Snapshot(rpc)).await
     }
 
-    /// What the voter knows of leases is noted before the vote counts.
+    /// What the voter knows of leases is noted before the vote counts. A voter of a build before this one does not know a ballot: it says nothing of leases, and may
+    /// have taken part just now.
     async fn vote(
         &mut self,
         rpc: VoteRequest<NodeId>,
         _option: RPCOption,
     ) -> Result<VoteResponse<NodeId>, Failed<openraft::error::Infallible>> {
         let term = rpc.vote.leader_id.term;
-        let Ballot { answer, age } = self.send(&Message::Vote(rpc)).await?;
-        let vote = answer
-            .map_err(|e| RPCError::RemoteError(openraft::error::RemoteError::new(self.to, e)))?;
+        let ballot: Result<Ballot, Failed<openraft::error::Infallible>> =
+            self.send(&Message::Ballot(rpc.clone())).await;
+        let (vote, age) = match ballot {
+            Ok(Ballot { answer, age }) => {
+                let remote = |e| openraft::error::RemoteError::new(self.to, e);
+                (answer.map_err(|e| RPCError::RemoteError(remote(e)))?, age)
+            }
+            Err(_) => (self.ask(Message::Vote(rpc)).await?, 0),
+        };
         if vote.vote_granted {
             self.campaign.has_vote(term, age);
         }
