@@ -29,6 +29,8 @@ impl fmt::Display for Error {
 pub struct Rows {
     pub columns: usize,
     pub rows: Vec<Vec<Option<String>>>,
+    /// How many rows the last statement gave or changed.
+    pub changed: u64,
 }
 
 pub struct Connection {
@@ -93,9 +95,11 @@ impl Connection {
                     rows = Rows {
                         columns: usize::from(short(&body, 0)),
                         rows: Vec::new(),
+                        changed: 0,
                     }
                 }
                 b'D' => rows.rows.push(row(&body)),
+                b'C' => rows.changed = changed(&body),
                 b'R' if body[..4] != [0; 4] => {
                     return Err(Error {
                         code: "28000".into(),
@@ -156,6 +160,14 @@ pub fn row(body: &[u8]) -> Vec<Option<String>> {
     values
 }
 
+/// The number at the end of a command's tag (`UPDATE 3`); 0 where it has none.
+fn changed(body: &[u8]) -> u64 {
+    let tag = String::from_utf8_lossy(body);
+    let tag = tag.trim_end_matches('\0');
+    let last = tag.rsplit(' ').next();
+    last.and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
 fn error(body: &[u8]) -> Error {
     Error {
         code: field(body, b'C'),
@@ -177,6 +189,13 @@ mod tests {
     fn a_row_keeps_null_apart_from_empty() {
         let body = [0, 3, 0, 0, 0, 1, b'7', 255, 255, 255, 255, 0, 0, 0, 0];
         assert_eq!(row(&body), [Some("7".into()), None, Some(String::new())]);
+    }
+
+    #[test]
+    fn a_tag_says_how_many_rows() {
+        assert_eq!(changed(b"UPDATE 12\0"), 12);
+        assert_eq!(changed(b"INSERT 0 3\0"), 3);
+        assert_eq!(changed(b"BEGIN\0"), 0);
     }
 
     #[test]

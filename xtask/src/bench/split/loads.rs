@@ -13,6 +13,8 @@ pub struct With {
     pub sql: bool,
     /// The thesis's microbenchmark.
     pub micro: bool,
+    /// STAMP's Vacation, as the thesis runs it.
+    pub vacation: bool,
 }
 
 impl With {
@@ -23,6 +25,7 @@ impl With {
             "records" => self.records = true,
             "sql" => self.sql = true,
             "micro" => self.micro = true,
+            "vacation" => self.vacation = true,
             _ => return None,
         }
         Some(())
@@ -52,6 +55,8 @@ pub enum Shape {
     Read,
     /// One to three units more or less of one of so many products: the thesis's microbenchmark.
     Micro(u32),
+    /// A travel agency with so many items of each kind (`vacation`).
+    Vacation(u32),
 }
 
 /// A column of the page.
@@ -120,6 +125,14 @@ const APART: [Contestant; 2] = [
 /// The microbenchmark: products take the place of rows.
 const MICRO: [Contestant; 3] = [HOT[1], HOT[2], HOT[3]];
 
+/// Vacation. Tables of these prefixes are made anew for each run.
+const VACATION: [Contestant; 4] = [
+    contestant("split", 1, "vacation_split", Row::Hot),
+    contestant("plain", 1, "vacation_plain", Row::Hot),
+    contestant("PostgreSQL", 0, "vacation_plain", Row::Hot),
+    contestant("rows 8", 1, "vacation_rows", Row::Hot),
+];
+
 /// A ratio of two contestants, and the bar that it is held to.
 pub struct Bar {
     pub of: &'static str,
@@ -154,7 +167,16 @@ const fn micro(name: &'static str, products: u32) -> Load {
     }
 }
 
-pub const LOADS: [Load; 8] = [
+const fn vacation(name: &'static str, items: u32) -> Load {
+    Load {
+        name,
+        shape: Shape::Vacation(items),
+        contestants: &VACATION,
+        bars: &[],
+    }
+}
+
+pub const LOADS: [Load; 10] = [
     Load {
         name: "block of five",
         shape: Shape::Block,
@@ -191,6 +213,9 @@ pub const LOADS: [Load; 8] = [
     micro("micro, 1 product", 1),
     micro("micro, 8 products", 8),
     micro("micro, 128 products", MOST_PRODUCTS),
+    // The fewest and the most of the thesis.
+    vacation("vacation, 20 items of a kind", 20),
+    vacation("vacation, 200 items of a kind", 200),
 ];
 
 /// The most products of the microbenchmark.
@@ -217,7 +242,11 @@ impl Load {
     }
 
     pub fn is_wanted(&self, with: &With, only: &str) -> bool {
-        let kind = with.micro || !matches!(self.shape, Shape::Micro(_));
+        let kind = match self.shape {
+            Shape::Micro(_) => with.micro,
+            Shape::Vacation(_) => with.vacation,
+            _ => true,
+        };
         kind && self.name.contains(only)
     }
 
@@ -230,7 +259,7 @@ impl Load {
     }
 
     /// What the thesis found for its split value over the plain column of the same database; none: it has no such figure.
-    /// Table 8, with all its numbers of clients and products, and Figure 23.
+    /// Table 8, with all its numbers of clients and rows, and Figure 23.
     pub fn paper(&self, level: &str, of: &str, over: &str) -> Option<&'static str> {
         let ours =
             ["split", "1 record", "8 records", "64 records"].contains(&of) && over == "plain";
@@ -240,6 +269,7 @@ impl Load {
         }
         match (self.shape, level) {
             (Shape::Read, _) => Some("0.61 to 0.87"),
+            (Shape::Vacation(_), "RR") => Some("0.45 to 24.11"),
             (Shape::Micro(_) | Shape::One, "RC") => Some("0.68 to 14.78"),
             (Shape::Micro(_) | Shape::One, "RR") => Some("0.72 to 20.37"),
             _ => None,
@@ -247,7 +277,7 @@ impl Load {
     }
 }
 
-/// What a client runs.
+/// What a client of pgbench runs.
 pub fn script(shape: Shape, c: &Contestant) -> String {
     let (table, id) = match c.row {
         Row::Hot => (c.table, "0".to_owned()),
@@ -268,6 +298,7 @@ pub fn script(shape: Shape, c: &Contestant) -> String {
             "\\set id random(1, {products})\n\\set amount random(1, 3) * (2 * random(0, 1) - 1)\n\
              UPDATE {table} SET qty = qty + :amount WHERE id = :id;\n"
         ),
+        Shape::Vacation(_) => unreachable!("it has clients of its own"),
     }
 }
 
@@ -289,7 +320,12 @@ mod tests {
 
     #[test]
     fn the_thesis_is_set_beside_what_it_measured() {
-        let [block, _, one, apart, read, micro, ..] = &LOADS;
+        let [block, _, one, apart, read, micro, .., vacation] = &LOADS;
+        assert_eq!(
+            vacation.paper("RR", "split", "plain"),
+            Some("0.45 to 24.11")
+        );
+        assert_eq!(vacation.paper("RC", "split", "plain"), None);
         assert_eq!(one.paper("RR", "split", "plain"), Some("0.72 to 20.37"));
         assert_eq!(
             micro.paper("RC", "SQL 64", "PostgreSQL"),

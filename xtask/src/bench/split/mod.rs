@@ -1,8 +1,8 @@
 //! Split values beside plain ones: one hot row that 64 clients change in blocks of five statements, and reads of one value.
 //!
 //! ```text
-//! cargo xtask bench split [--quick] [--with rows,records,sql,micro] [--only TEXT] [--rounds 3] [--seconds 4] [--clients 1,8,64]
-//!                         [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]
+//! cargo xtask bench split [--quick] [--with rows,records,sql,micro,vacation] [--only TEXT] [--rounds 3] [--seconds 4]
+//!                         [--clients 1,8,64] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]
 //! ```
 //! | contestant | rows | column |
 //! |---|---|---|
@@ -17,15 +17,18 @@
 //! The loads are the block without thinking, the block with 10 ms after each of its first four statements, and one statement alone. In a last
 //! one each client has its row, and a split column has to cost what a plain one does. Reads of one value have a plain column and values of
 //! 1, 8 and 64 records side by side. `--with micro` adds the thesis's microbenchmark: one to three units more or less of one of 1, 8 or 128
-//! products, one statement each. A product has a trillion units, not its 8,192, so that no run sells one out. `--only` takes the loads with this
-//! text in their names. Contestants take turns within a round, and the one that begins changes from round to round. A transaction that is told to try again is tried again by pgbench.
+//! products, one statement each. A product has a trillion units, not its 8,192, so that no run sells one out. `--with vacation` adds STAMP's
+//! Vacation (`vacation`): split, plain, the mode `rows` with 8 records, and PostgreSQL. `--only` takes the loads with this text in their names.
+//! Contestants take turns within a round, and the one that begins changes from round to round. A transaction that is told to try again is
+//! tried again.
 //!
 //! The default is 64 clients, and takes some ten minutes; each `--with` takes some four to ten more, and each further number of clients as much again.
 //!
-//! Left out on purpose: TPC-C, which the library runs (`cargo xtask bench embedded`), and the thesis's Vacation.
+//! Left out on purpose: TPC-C, which the library runs (`cargo xtask bench embedded`).
 
 mod loads;
 mod tables;
+mod vacation;
 
 use super::options::program;
 use super::sample::{Sample, Spread, Tool, measure};
@@ -40,7 +43,7 @@ use std::time::Duration;
 
 use loads::{Contestant, LOADS, Load, RECORDS, ROWS, SQL, Shape, With, script};
 
-const USAGE: &str = "cargo xtask bench split [--quick] [--with rows,records,sql,micro] [--only TEXT] [--rounds 3] [--seconds 4] \
+const USAGE: &str = "cargo xtask bench split [--quick] [--with rows,records,sql,micro,vacation] [--only TEXT] [--rounds 3] [--seconds 4] \
                      [--clients 1,8,64] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]";
 
 struct Options {
@@ -130,15 +133,23 @@ impl Run {
             for turn in 0..samples.len() {
                 let at = (round + turn) % samples.len();
                 let c = &all[at];
-                let file = self.directory.join("client.sql");
-                std::fs::write(&file, script(load.shape, c)).map_err(|e| e.to_string())?;
                 if let Some(ended) = self.servers[c.server].ended() {
                     return Err(ended);
                 }
                 let server = &self.servers[c.server];
-                let command = self.command(&file, server.port, level, clients);
-                let limit = Duration::from_secs(u64::from(self.options.seconds) * 3 + 60);
-                let sample = measure(server.pid(), Tool::Pgbench, command, limit);
+                let seconds = self.options.seconds;
+                let sample = match load.shape {
+                    Shape::Vacation(items) => {
+                        vacation::measure(server, c, items, level, (clients, seconds))?
+                    }
+                    shape => {
+                        let file = self.directory.join("client.sql");
+                        std::fs::write(&file, script(shape, c)).map_err(|e| e.to_string())?;
+                        let command = self.command(&file, server.port, level, clients);
+                        let limit = Duration::from_secs(u64::from(seconds) * 3 + 60);
+                        measure(server.pid(), Tool::Pgbench, command, limit)
+                    }
+                };
                 if let Some(why) = &sample.complaint {
                     return Err(format!("{}, {}, {level}: {why}", load.name, c.name));
                 }
