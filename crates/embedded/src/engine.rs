@@ -380,6 +380,10 @@ impl Engine for NodeEngine {
         self.node.manager().split_values(false)
     }
 
+    fn races(&self) -> Option<&txn::Races> {
+        Some(&self.node.manager().races)
+    }
+
     fn advisory_locks(&self) -> Vec<txn::AdvisoryHeld> {
         self.node.manager().advisory_locks()
     }

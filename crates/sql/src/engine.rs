@@ -190,6 +190,11 @@ pub trait Engine: Send + Sync + 'static {
         vec![]
     }
 
+    /// Rows that transactions fight for, and the transactions that were told to try again lately.
+    fn races(&self) -> Option<&txn::Races> {
+        None
+    }
+
     /// Every advisory lock that is held or waited for.
     fn advisory_locks(&self) -> Vec<txn::AdvisoryHeld>;
 

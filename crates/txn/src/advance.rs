@@ -99,7 +99,7 @@ impl Txn {
     pub(crate) fn move_snapshot(&mut self, why: &Conflict) -> Result<()> {
         let fail = |this: &Txn, cause| {
             this.shared.stats.abort(cause);
-            Err(why.error())
+            Err(this.conflict_error(why))
         };
         if self.standing.portals > 0 {
             return fail(self, Cause::PortalOpen);

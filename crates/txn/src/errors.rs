@@ -10,6 +10,7 @@ use store::pin;
 
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, LockName, TxnId};
+use crate::races::{RowLabel, Winner};
 use crate::state::Conflict;
 use crate::txn::Txn;
 
@@ -27,7 +28,7 @@ pub(crate) enum Wanted<'a> {
 }
 
 impl Conflict {
-    pub(crate) fn error(&self) -> Error {
+    fn error(&self) -> Error {
         failure("could not serialize access due to concurrent update")
             .detail(changed(&self.key, &self.table, self.winner))
             .table(&self.schema, &self.table)
@@ -57,6 +58,7 @@ impl Txn {
         key: &str,
         winner: Position,
     ) -> Error {
+        self.has_lost(table, key, Winner::Committed(winner));
         let detail = changed(key, table.name(), winner);
         self.about(failure(what).detail(detail), table)
     }
@@ -68,6 +70,8 @@ impl Txn {
         key: &str,
         holder: Option<TxnId>,
     ) -> Error {
+        let winner = holder.map_or(Winner::Unknown, Winner::Running);
+        self.has_lost(table, key, winner);
         let by = holder.map_or_else(
             || "another transaction".into(),
             |h| format!("transaction {h}"),
@@ -86,6 +90,7 @@ impl Txn {
             return e;
         };
         let row = describe_key(table, key);
+        self.has_lost(table, &row, Winner::Running(other));
         let detail = format!(
             "Transaction {other}, which is committing, has read row {row} of table \"{}\", and changes what was read here.",
             table.name()
@@ -114,6 +119,10 @@ impl Txn {
     /// 40P01 with PostgreSQL's words: what was wanted, and who has it.
     pub(crate) fn deadlock(&self, wanted: Wanted<'_>, name: LockName, mode: LockMode) -> Error {
         let holder = self.shared.locks.holder(self.id, name, mode);
+        if let Wanted::Row(t, key) = wanted {
+            let winner = holder.map_or(Winner::Unknown, Winner::Running);
+            self.has_lost(t, &describe_key(t, key), winner);
+        }
         let of = |t: &TableHandle| format!("of table \"{}\"", t.name());
         let what = match wanted {
             Wanted::Row(t, key) => format!("row {} {}", describe_key(t, key), of(t)),
@@ -150,7 +159,42 @@ impl Txn {
 
     /// 40001 of the conflict that the statement has met, when it cannot run again.
     pub fn take_conflict(&mut self) -> Option<Error> {
-        self.statement.conflict.take().map(|c| c.error())
+        let conflict = self.statement.conflict.take()?;
+        Some(self.conflict_error(&conflict))
+    }
+
+    /// 40001 of this conflict.
+    pub(crate) fn conflict_error(&self, c: &Conflict) -> Error {
+        let label = RowLabel {
+            schema: c.schema.clone(),
+            table: c.table.clone(),
+            key: c.key.clone(),
+        };
+        let winner = Winner::Committed(c.winner);
+        self.shared.races.lost(self.id, label, winner);
+        c.error()
+    }
+
+    /// Notes a lost race, for people who look.
+    fn has_lost(&self, table: &TableHandle, key: &str, winner: Winner) {
+        let label = self.label(table, key.to_owned());
+        self.shared.races.lost(self.id, label, winner);
+    }
+
+    /// Notes a wait for the lock of a row.
+    pub(crate) fn note_lock_wait(&self, name: LockName, wanted: Wanted<'_>) {
+        if let Wanted::Row(table, key) = wanted {
+            let label = || self.label(table, describe_key(table, key));
+            self.shared.races.waits(name, label);
+        }
+    }
+
+    fn label(&self, table: &TableHandle, key: String) -> RowLabel {
+        RowLabel {
+            schema: self.namespace_of(table),
+            table: table.name().to_owned(),
+            key,
+        }
     }
 }
 

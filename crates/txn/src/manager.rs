@@ -17,6 +17,7 @@ use crate::handle::{Catalog, RuleCompiler, TableHandle};
 use crate::holds::KeptSnapshots;
 use crate::locks::LockTable;
 use crate::notifications::Notifications;
+use crate::races::Races;
 use crate::split::escrow::Escrow;
 use crate::stats::{Padded, Stats};
 use crate::uses::Board;
@@ -41,6 +42,7 @@ pub struct TxnManager {
     pub(crate) escrow: Escrow,
     pub marks: Arc<Watermarks>,
     pub stats: Stats,
+    pub races: Races,
     /// (valid from, version), ascending; never empty.
     catalogs: RwLock<Vec<(Position, Arc<Catalog>)>>,
     /// Version of the newest schema.
@@ -71,6 +73,7 @@ impl TxnManager {
             escrow: Escrow::default(),
             marks,
             stats: Stats::default(),
+            races: Races::default(),
             catalogs: RwLock::new(vec![(from, Arc::new(catalog))]),
             version,
             next_id: Padded(AtomicU64::new(1)),

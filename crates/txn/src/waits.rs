@@ -35,6 +35,7 @@ impl Txn {
         match attempt {
             Attempt::Granted => Ok(true),
             Attempt::Wait(w) => {
+                self.note_lock_wait(name, wanted);
                 self.queues_for(name);
                 self.locks.wait = Some(w);
                 Err(Stop::Blocked)

@@ -220,6 +220,14 @@ pub trait SessionFacts {
     fn split_values(&self) -> Vec<txn::SplitValue> {
         vec![]
     }
+    /// Rows that transactions fight for, the one with the most events first.
+    fn hot_rows(&self) -> Vec<txn::ContendedRow> {
+        vec![]
+    }
+    /// Transactions that were told to try again, the newest first.
+    fn conflicts(&self) -> Vec<txn::Race> {
+        vec![]
+    }
     fn database_stats(&self) -> DatabaseStats {
         DatabaseStats::default()
     }
@@ -495,6 +503,8 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_stat_wal_receiver" => replication::pg_stat_wal_receiver,
         "pg_stat_database" => summaries::pg_stat_database,
         "canon_split_values" => summaries::canon_split_values,
+        "canon_stat_hot_rows" => summaries::canon_stat_hot_rows,
+        "canon_stat_conflicts" => summaries::canon_stat_conflicts,
         _ => return None,
     })
 }

@@ -209,6 +209,52 @@ pub(super) fn canon_split_values(cx: &CatalogScan<'_>, rows: &mut Rows) -> Resul
     Ok(())
 }
 
+/// Whether the current role sees the key of this row: the owner of the table and superusers do.
+fn sees_key(cx: &CatalogScan<'_>, label: &txn::RowLabel) -> bool {
+    let (schema, role) = (cx.schema(), cx.facts.current_role());
+    if schema.role(role).is_some_and(|r| r.superuser) {
+        return true;
+    }
+    let namespace = schema.namespace_named(&label.schema).map(|n| n.id);
+    let is_it = |t: &&Table| t.def.name == label.table && Some(t.def.namespace) == namespace;
+    let all = tables(cx);
+    let table = all.iter().map(|t| &**t).find(is_it);
+    table.is_some_and(|t| t.def.owner == role)
+}
+
+/// Rows that transactions fight for, at this node.
+pub(super) fn canon_stat_hot_rows(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for r in cx.facts.hot_rows() {
+        if sees_key(cx, &r.label) {
+            rows.push(&[
+                ("schema_name", text(r.label.schema)),
+                ("table_name", text(r.label.table)),
+                ("key", text(r.label.key)),
+                ("lock_waits", Value::Int8(r.waits as i64)),
+                ("aborts", Value::Int8(r.lost as i64)),
+            ]);
+        }
+    }
+    Ok(())
+}
+
+/// The newest transactions of this node that were told to try again because of a row.
+pub(super) fn canon_stat_conflicts(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for r in cx.facts.conflicts() {
+        if sees_key(cx, &r.label) {
+            rows.push(&[
+                ("number", Value::Int8(r.number as i64)),
+                ("schema_name", text(r.label.schema)),
+                ("table_name", text(r.label.table)),
+                ("key", text(r.label.key)),
+                ("transaction", Value::Int8(r.loser as i64)),
+                ("winner", text(r.winner.to_string())),
+            ]);
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn pg_stat_gssapi(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for a in cx.facts.activity() {
         rows.push(&[

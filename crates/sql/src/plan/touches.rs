@@ -105,7 +105,7 @@ impl Touches {
             Node::Virtual(v) => match v.source {
                 // Statistics and the like are about this node.
                 CatalogSource::Fixed(t)
-                    if t.name().starts_with("pg_stat") || t.name() == "canon_split_values" => {}
+                    if t.name().starts_with("pg_stat") || t.name().starts_with("canon_") => {}
                 CatalogSource::Fixed(t) if t.name() == "pg_sequences" => self.unversioned = true,
                 CatalogSource::Fixed(t) => {
                     let own = [

@@ -352,10 +352,15 @@ impl<E: Engine> State<E> {
     }
 }
 
-impl<E: Engine> State<E> {
+impl<E: Engine> Shared<E> {
+    /// What a session waits for; `seen`: as its activity tells it.
+    pub fn waits_of(&self, session: &Handle, seen: Option<Waits>) -> Option<Waits> {
+        seen.or_else(|| self.commit_waits(session.waiting_commit()?))
+    }
+
     /// What a commit at this position waits for.
     fn commit_waits(&self, position: u64) -> Option<Waits> {
-        let engine = &self.shared.engine;
+        let engine = &self.engine;
         if position != Handle::ROOM && engine.cluster_status().flushed.as_u64() >= position {
             return Some(Waits::Replicas);
         }
@@ -678,8 +683,7 @@ impl<E: Engine> SessionFacts for State<E> {
             .iter()
             .map(|h| {
                 let a = h.activity.lock().clone();
-                let commit = h.waiting_commit().and_then(|p| self.commit_waits(p));
-                let waits = a.waits.or(commit).map(Waits::event);
+                let waits = self.shared.waits_of(h, a.waits).map(Waits::event);
                 ActivityRow {
                     pid: h.pid,
                     user: a.user,
@@ -720,6 +724,16 @@ impl<E: Engine> SessionFacts for State<E> {
 
     fn split_values(&self) -> Vec<txn::SplitValue> {
         self.shared.engine.split_values()
+    }
+
+    fn hot_rows(&self) -> Vec<txn::ContendedRow> {
+        let races = self.shared.engine.races();
+        races.map_or_else(Vec::new, txn::Races::rows)
+    }
+
+    fn conflicts(&self) -> Vec<txn::Race> {
+        let races = self.shared.engine.races();
+        races.map_or_else(Vec::new, txn::Races::newest)
     }
 
     fn cursors(&self) -> Vec<CursorRow> {

@@ -315,6 +315,24 @@ impl Escrow {
         self.shards.iter().flat_map(names).collect()
     }
 
+    /// The watched values that were fought for most, and how many are watched. The values whose commits waited most often come first, and among
+    /// equals those with the most deltas.
+    pub(crate) fn hottest(&self, most: usize) -> (Vec<(ValueName, Heat)>, usize) {
+        let rank = |h: &Heat| ((h.rate_now().max(h.rate) * 1e6) as u64, h.deltas);
+        let (mut top, mut watched): (Vec<(ValueName, Heat)>, usize) = (vec![], 0);
+        for shard in &self.shards {
+            let shard = shard.lock();
+            watched += shard.heat.len();
+            let least = top.last().filter(|_| top.len() == most).map(|l| rank(&l.1));
+            let better = |h: &Heat| least.is_none_or(|l| rank(h) > l);
+            let some = shard.heat.iter().filter(|(_, h)| better(h));
+            top.extend(some.map(|(name, heat)| (name.clone(), *heat)));
+            top.sort_by_key(|t| std::cmp::Reverse(rank(&t.1)));
+            top.truncate(most);
+        }
+        (top, watched)
+    }
+
     /// How many values something is reserved of.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|s| s.lock().reserved.len()).sum()

@@ -109,6 +109,20 @@ impl TxnManager {
         values
     }
 
+    /// The watched split values that were fought for most, the hottest first, and how many are watched. Looks at no table as a whole, so it may be asked
+    /// for often.
+    pub fn hottest_split_values(&self, most: usize) -> (Vec<SplitValue>, usize) {
+        let catalog = self.catalog();
+        let (hottest, watched) = self.escrow.hottest(most);
+        let value = |(name, heat): (ValueName, Heat)| {
+            let mut tables = catalog.tables.values();
+            let t = tables.find(|t| t.storage.id == name.storage)?;
+            let s = t.spread(usize::from(name.column))?;
+            self.value(t, s, name, Some(heat))
+        };
+        (hottest.into_iter().filter_map(value).collect(), watched)
+    }
+
     fn value(
         &self,
         t: &TableHandle,
