@@ -8,8 +8,9 @@
 //! `rustls` speaks TLS 1.2 and 1.3 only, with `ring`. A client may show a certificate where `client_ca` is given: one that no authority of
 //! it has signed, or that has expired, ends the handshake. Sessions of TLS are not resumed, so each handshake looks at certificates anew.
 //! A client that names protocols (ALPN) has to name `postgresql`, so that a connection that was meant for another service is not taken.
+//! The pages of the server take the same certificate at their own port, without SSLRequest and under `http/1.1` ([`Acceptor::accept_page`]).
 //!
-//! Left out on purpose: lists of revoked certificates, keys with a passphrase, several certificates by name, TLS without SSLRequest.
+//! Left out on purpose: lists of revoked certificates, keys with a passphrase, several certificates by name; PostgreSQL's TLS without SSLRequest.
 
 use crate::certificate::end_point;
 use crate::line::{Io, Line};
@@ -31,6 +32,8 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 const LOOK: Duration = Duration::from_secs(10);
 /// The protocol's name where a client says in its handshake what is to follow.
 pub const ALPN: &[u8] = b"postgresql";
+/// The same of the server's pages.
+const PAGES: &[u8] = b"http/1.1";
 
 /// The files of a server's identity, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub struct Files {
 /// What new connections get.
 struct Identity {
     config: Arc<ServerConfig>,
+    /// The same for the server's pages.
+    pages: Arc<ServerConfig>,
     end_point: Option<Vec<u8>>,
 }
 
@@ -131,8 +136,13 @@ impl Files {
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        let config = Arc::new(config);
-        Ok(Identity { config, end_point })
+        let mut pages = config.clone();
+        pages.alpn_protocols = vec![PAGES.to_vec()];
+        Ok(Identity {
+            config: Arc::new(config),
+            pages: Arc::new(pages),
+            end_point,
+        })
     }
 
     fn stamps(&self) -> Vec<Stamp> {
@@ -214,5 +224,16 @@ impl Acceptor {
         let stream = TlsStream::from(acceptor.accept(socket).await?);
         *line = Line::secured(stream, identity.end_point.clone());
         Ok(())
+    }
+
+    /// Shakes hands with a browser or a scraper, which begins with TLS at once.
+    pub async fn accept_page<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        socket: S,
+    ) -> io::Result<tokio_rustls::server::TlsStream<S>> {
+        let identity = self.identity.read().expect("no panic holds it").clone();
+        TlsAcceptor::from(identity.pages.clone())
+            .accept(socket)
+            .await
     }
 }

@@ -1,11 +1,42 @@
-//! `/healthz`, `/readyz` and `/metrics`: as much HTTP/1.1 as a probe or a scraper needs.
+//! `/healthz`, `/readyz`, `/metrics` and a program's own pages: as much HTTP/1.1 as a probe, a scraper or a browser needs.
 //!
-//! Left out on purpose: bodies of requests, keep-alive, TLS.
+//! ```text
+//! accept ──▶ Probe::enter (TLS, if the program has it) ──▶ head of the request ──▶ a probe's answer
+//!                                                                             └──▶ Probe::page, on a thread that may wait
+//! ```
+//! | limit | value | beyond it |
+//! |---|---|---|
+//! | connections of a listener at once | [`MOST`] | closed at once |
+//! | time of a connection, handshake and reply included | [`LIMIT`] | closed |
+//! | head of a request | [`LONGEST`] | closed |
+//! | pages that are made at once | [`PAGES`] | wait for their turn, within the time |
+//!
+//! Left out on purpose: bodies of requests, keep-alive, compression.
 
+use std::borrow::Cow;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// A connection, inside of TLS or not.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A connection that a request can be read from.
+pub struct Entered {
+    pub stream: Box<dyn Stream>,
+    /// Inside of TLS.
+    pub secured: bool,
+}
+
+/// What comes of [`Probe::enter`].
+pub type Entering = Pin<Box<dyn Future<Output = std::io::Result<Entered>> + Send>>;
 
 /// What is asked of the server.
 pub trait Probe: Send + Sync + 'static {
@@ -13,8 +44,78 @@ pub trait Probe: Send + Sync + 'static {
     fn ready(&self, max_lag: Option<Duration>) -> Result<(), String>;
     /// All metrics, in Prometheus' text format.
     fn metrics(&self) -> String;
+    /// A page of its own, which a GET or a HEAD asks for. May block its thread. None: there is no such page.
+    fn page(&self, _request: &Request) -> Option<Reply> {
+        None
+    }
+    /// Takes a new connection to where its request can be read.
+    fn enter(&self, stream: TcpStream) -> Entering {
+        Box::pin(async {
+            Ok(Entered {
+                stream: Box::new(stream),
+                secured: false,
+            })
+        })
+    }
 }
 
+/// A GET or a HEAD.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Without the query.
+    pub path: String,
+    /// Names in lower case, and values, in the order in which they came.
+    pub headers: Vec<(String, String)>,
+    pub peer: Option<SocketAddr>,
+    /// It came inside of TLS.
+    pub secured: bool,
+}
+
+impl Request {
+    /// The first value of a header; `name` in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|h| h.0 == name);
+        found.map(|h| h.1.as_str())
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// `200 OK`
+    pub status: &'static str,
+    /// The type of the content.
+    pub kind: &'static str,
+    pub headers: Vec<(&'static str, Cow<'static, str>)>,
+    pub body: Cow<'static, str>,
+}
+
+impl Reply {
+    /// A line of text with this status.
+    pub fn text(status: &'static str, line: &str) -> Reply {
+        Reply::of(status, TEXT, format!("{line}\n"))
+    }
+
+    /// A body of this type.
+    pub fn of(
+        status: &'static str,
+        kind: &'static str,
+        body: impl Into<Cow<'static, str>>,
+    ) -> Reply {
+        Reply {
+            status,
+            kind,
+            headers: Vec::new(),
+            body: body.into(),
+        }
+    }
+}
+
+/// Connections of a listener at once.
+const MOST: usize = 256;
+/// Pages that are made at once.
+const PAGES: usize = 4;
+/// Bytes of the head of a request.
 const LONGEST: usize = 16 << 10;
 const LIMIT: Duration = Duration::from_secs(10);
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -22,12 +123,22 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Answers until the task is dropped.
 pub async fn serve<P: Probe>(listener: TcpListener, probe: Arc<P>) {
+    let (places, pages) = (Arc::new(Semaphore::new(MOST)), Semaphore::new(PAGES));
+    let pages = Arc::new(pages);
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let probe = probe.clone();
+            Ok((stream, peer)) => {
+                let Ok(place) = places.clone().try_acquire_owned() else {
+                    continue;
+                };
+                let (probe, pages) = (probe.clone(), pages.clone());
                 tokio::spawn(async move {
-                    _ = tokio::time::timeout(LIMIT, answer(stream, &*probe)).await;
+                    let answered = async {
+                        let entered = probe.enter(stream).await?;
+                        answer(entered, Some(peer), &probe, &pages).await
+                    };
+                    _ = tokio::time::timeout(LIMIT, answered).await;
+                    drop(place);
                 });
             }
             Err(e) => {
@@ -38,41 +149,91 @@ pub async fn serve<P: Probe>(listener: TcpListener, probe: Arc<P>) {
     }
 }
 
-async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
-    mut s: S,
-    probe: &impl Probe,
+async fn answer<P: Probe>(
+    mut entered: Entered,
+    peer: Option<SocketAddr>,
+    probe: &Arc<P>,
+    pages: &Semaphore,
 ) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    while !request.windows(4).any(|w| w == b"\r\n\r\n") {
-        if request.len() > LONGEST || s.read_buf(&mut request).await? == 0 {
+    let s = &mut entered.stream;
+    let mut head = Vec::new();
+    while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+        if head.len() > LONGEST || s.read_buf(&mut head).await? == 0 {
             return Ok(());
         }
     }
-    let line = request.split(|&b| b == b'\r').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line).into_owned();
-    let mut words = line.split(' ');
+    let head = String::from_utf8_lossy(&head);
+    let (method, query, mut request) = parse(&head);
+    (request.peer, request.secured) = (peer, entered.secured);
+    let reply = match method {
+        "GET" | "HEAD" => reply(request, query, probe, pages).await,
+        _ => Reply {
+            headers: vec![("Allow", "GET, HEAD".into())],
+            ..Reply::text("405 Method Not Allowed", "GET or HEAD")
+        },
+    };
+    let mut out = format!(
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n",
+        reply.status,
+        reply.kind,
+        reply.body.len()
+    );
+    for (name, value) in &reply.headers {
+        out += &format!("{name}: {value}\r\n");
+    }
+    out += "\r\n";
+    if method != "HEAD" {
+        out += &reply.body;
+    }
+    s.write_all(out.as_bytes()).await?;
+    s.shutdown().await
+}
+
+/// Method, query and the rest of a request's head.
+fn parse(head: &str) -> (&str, &str, Request) {
+    let head = head.split_once("\r\n\r\n").map_or(head, |h| h.0);
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next().unwrap_or("").split(' ');
     let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let (status, kind, body) = match (method, path) {
-        ("GET" | "HEAD", "/healthz" | "/livez") => ("200 OK", TEXT, "ok\n".to_owned()),
-        ("GET" | "HEAD", "/readyz") => match max_lag(query).map(|lag| probe.ready(lag)) {
-            Ok(Ok(())) => ("200 OK", TEXT, "ready\n".to_owned()),
-            Ok(Err(why)) => ("503 Service Unavailable", TEXT, format!("{why}\n")),
-            Err(why) => ("400 Bad Request", TEXT, format!("{why}\n")),
-        },
-        ("GET" | "HEAD", "/metrics") => ("200 OK", PROMETHEUS, probe.metrics()),
-        ("GET" | "HEAD", _) => ("404 Not Found", TEXT, "not found\n".to_owned()),
-        _ => ("405 Method Not Allowed", TEXT, "GET or HEAD\n".to_owned()),
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
     };
-    let mut reply = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    if method != "HEAD" {
-        reply.push_str(&body);
+    let request = Request {
+        path: path.to_owned(),
+        headers: lines.filter_map(header).collect(),
+        ..Request::default()
+    };
+    (method, query, request)
+}
+
+async fn reply<P: Probe>(
+    request: Request,
+    query: &str,
+    probe: &Arc<P>,
+    pages: &Semaphore,
+) -> Reply {
+    match request.path.as_str() {
+        "/healthz" | "/livez" => Reply::text("200 OK", "ok"),
+        "/readyz" => match max_lag(query).map(|lag| probe.ready(lag)) {
+            Ok(Ok(())) => Reply::text("200 OK", "ready"),
+            Ok(Err(why)) => Reply::text("503 Service Unavailable", &why),
+            Err(why) => Reply::text("400 Bad Request", &why),
+        },
+        "/metrics" => Reply::of("200 OK", PROMETHEUS, probe.metrics()),
+        _ => {
+            let turn = pages.acquire().await;
+            let probe = probe.clone();
+            let made = tokio::task::spawn_blocking(move || probe.page(&request)).await;
+            drop(turn);
+            match made {
+                Ok(Some(reply)) => reply,
+                Ok(None) => Reply::text("404 Not Found", "not found"),
+                Err(_) => Reply::text("500 Internal Server Error", "the page could not be made"),
+            }
+        }
     }
-    s.write_all(reply.as_bytes()).await?;
-    s.shutdown().await
 }
 
 /// `max_lag=100ms` among the parameters.
@@ -105,12 +266,25 @@ mod tests {
         fn metrics(&self) -> String {
             "canon_up 1\n".into()
         }
+        fn page(&self, request: &Request) -> Option<Reply> {
+            let seen = request.header("x-seen")?.to_owned();
+            let mut reply = Reply::text("200 OK", &format!("{} {seen}", request.path));
+            reply.headers.push(("X-Own", "1".into()));
+            Some(reply)
+        }
     }
 
     async fn ask(request: &str, ready: bool) -> String {
         let (mut client, server) = tokio::io::duplex(1 << 16);
         client.write_all(request.as_bytes()).await.unwrap();
-        answer(server, &Fixed(ready)).await.unwrap();
+        let entered = Entered {
+            stream: Box::new(server),
+            secured: false,
+        };
+        let pages = Semaphore::new(1);
+        answer(entered, None, &Arc::new(Fixed(ready)), &pages)
+            .await
+            .unwrap();
         let mut out = String::new();
         client.read_to_string(&mut out).await.unwrap();
         out
@@ -150,5 +324,48 @@ mod tests {
                 .contains(" 405 ")
         );
         assert!(ask("GET /x HTTP/1.1\r\n\r\n", true).await.contains(" 404 "));
+    }
+
+    #[tokio::test]
+    async fn a_page_of_the_program_sees_the_headers_and_adds_its_own() {
+        let own = ask("GET /own?a=b HTTP/1.1\r\nX-Seen:  it \r\n\r\n", true).await;
+        assert!(own.starts_with("HTTP/1.1 200 OK\r\n"), "{own}");
+        assert!(own.contains("\r\nX-Own: 1\r\n") && own.ends_with("\r\n\r\n/own it\n"));
+        let none = ask("GET /own HTTP/1.1\r\n\r\n", true).await;
+        assert!(none.contains(" 404 "), "{none}");
+        let head = ask("HEAD /own HTTP/1.1\r\nx-seen: it\r\n\r\n", true).await;
+        assert!(head.contains("Content-Length: 8\r\n") && head.ends_with("\r\n\r\n"));
+        let no = ask("PUT /own HTTP/1.1\r\n\r\n", true).await;
+        assert!(no.contains(" 405 ") && no.contains("Allow: GET, HEAD\r\n"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_too_many_is_closed_and_there_is_room_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let serving = tokio::spawn(serve(listener, Arc::new(Fixed(true))));
+        let mut held = Vec::new();
+        for _ in 0..MOST {
+            held.push(TcpStream::connect(at).await.unwrap());
+        }
+        let ask = async || {
+            let mut s = TcpStream::connect(at).await.unwrap();
+            _ = s.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").await;
+            let mut bytes = Vec::new();
+            _ = s.read_to_end(&mut bytes).await;
+            bytes
+        };
+        assert!(ask().await.is_empty());
+        drop(held);
+        while !ask().await.ends_with(b"ok\n") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_head_without_an_end_is_not_read_for_ever() {
+        let long = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(LONGEST + 1));
+        assert_eq!(ask(&long, true).await, "");
     }
 }
