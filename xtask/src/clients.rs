@@ -1,7 +1,8 @@
 //! The clients that the tests and the bench are run with, found or installed.
 //!
 //! psql, pgbench and the PostgreSQL 15 server come from Debian's `postgresql-15` and `postgresql-client-15`, sysbench
-//! from `sysbench`, psycopg 3 from the Python package index into a virtual environment in the target directory.
+//! from `sysbench`, a headless Chromium from `chromium-headless-shell`, psycopg 3 from the Python package index into a virtual environment in the target
+//! directory.
 //! tokio-postgres is a development dependency and comes with the build. What is present is left alone and nothing is
 //! fetched; what is still absent after the attempt is an error. Other code asks `Clients::find`. What only a comparison needs it asks for
 //! with `packages`.
@@ -15,6 +16,8 @@ use std::process::Command;
 
 /// Where Debian puts the server's programs.
 const DEBIAN_BIN: &str = "/usr/lib/postgresql/15/bin";
+/// The program, and Debian's package.
+const CHROMIUM: &str = "chromium-headless-shell";
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// Paths of everything that is needed.
@@ -24,6 +27,8 @@ pub struct Clients {
     pub sysbench: PathBuf,
     /// A Python that imports psycopg 3.
     pub python: PathBuf,
+    /// A Chromium without a window.
+    pub chromium: PathBuf,
 }
 
 pub fn main(args: &[String]) -> Result<()> {
@@ -40,27 +45,32 @@ pub fn main(args: &[String]) -> Result<()> {
 impl Clients {
     /// Finds everything without touching the network; the error lists all that is absent.
     pub fn find() -> Result<Clients> {
-        let (postgres_bin, sysbench, python) = (postgres_bin(), on_path("sysbench"), python());
-        match (postgres_bin, sysbench, python) {
-            (Ok(postgres_bin), Ok(sysbench), Ok(python)) => Ok(Clients {
-                postgres_bin,
-                sysbench,
-                python,
-            }),
-            (p, s, y) => {
-                let absent: Vec<String> =
-                    [p.err(), s.err(), y.err()].into_iter().flatten().collect();
-                Err(absent.join("\n"))
-            }
+        let mut absent = Vec::new();
+        let mut found = |path: Result<PathBuf>| {
+            path.unwrap_or_else(|what| {
+                absent.push(what);
+                PathBuf::new()
+            })
+        };
+        let clients = Clients {
+            postgres_bin: found(postgres_bin()),
+            sysbench: found(on_path("sysbench")),
+            python: found(python()),
+            chromium: found(on_path(CHROMIUM)),
+        };
+        match absent.is_empty() {
+            true => Ok(clients),
+            false => Err(absent.join("\n")),
         }
     }
 
     /// For tests: where the clients lie, in the variables that `docs/testing.md` names.
-    pub fn environment(&self) -> [(&'static str, &Path); 3] {
+    pub fn environment(&self) -> [(&'static str, &Path); 4] {
         [
             ("CANON_PG_BIN", &self.postgres_bin),
             ("CANON_SYSBENCH", &self.sysbench),
             ("CANON_PYTHON", &self.python),
+            ("CANON_CHROMIUM", &self.chromium),
         ]
     }
 }
@@ -76,6 +86,9 @@ pub fn ensure() -> Result<Clients> {
     if python().is_err() {
         make_venv()?;
     }
+    if on_path(CHROMIUM).is_err() {
+        apt(&[CHROMIUM])?;
+    }
     let clients = Clients::find()?;
     for program in ["psql", "pgbench", "postgres"] {
         let path = clients.postgres_bin.join(program);
@@ -89,6 +102,7 @@ pub fn ensure() -> Result<Clients> {
     );
     let psycopg = psycopg_version(&clients.python)?;
     println!("  psycopg   {psycopg} ({})", clients.python.display());
+    println!("  chromium  {}", clients.chromium.display());
     println!("  tokio-postgres comes with the build");
     Ok(clients)
 }

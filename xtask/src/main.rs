@@ -37,7 +37,7 @@ cargo xtask COMMAND
   ci        everything: format, clippy, tidy, all tests; ends with `N passed, N failed`
   tidy      the house check: crate arrows, unsafe, headers, file length, links, paths, plain words;
             `--arrows`, `--long` and `--prose` print what the lists hold
-  clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing;
+  clients   find psql, pgbench, sysbench, PostgreSQL 15, psycopg and Chromium; install what is missing;
             `clients matrix [--quick | NAME…]`: programs from the package registries against a canon server
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
   fuzz      the decoders under libFuzzer, `--seconds N` each

@@ -7,7 +7,7 @@ pub struct Tree {
     pub files: Vec<File>,
 }
 
-/// One text file.
+/// One file; the text of a binary one is empty.
 pub struct File {
     pub path: String,
     pub text: String,
@@ -45,13 +45,17 @@ impl Tree {
         let names = command::output(git.current_dir(&root))?;
         let mut files = Vec::new();
         for path in names.split('\0').filter(|p| !p.is_empty()) {
-            // A file deleted but not yet committed as such is gone; binary files are not ours to read.
-            if let Ok(text) = std::fs::read_to_string(root.join(path)) {
-                files.push(File {
-                    path: path.into(),
-                    text,
-                });
-            }
+            let text = match std::fs::read_to_string(root.join(path)) {
+                Ok(text) => text,
+                // A picture is there for links, and has nothing to read.
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidData => String::new(),
+                // A file deleted but not yet committed as such is gone.
+                Err(_) => continue,
+            };
+            files.push(File {
+                path: path.into(),
+                text,
+            });
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files.dedup_by(|a, b| a.path == b.path);
