@@ -8,7 +8,7 @@
 //! forward      transactions that a replica sends to its primary
 //! replication  the log goes out, and in; strong reads; sites; who is a node of this cluster
 //! control      what the members decide together, over connections
-//! metrics      what /metrics says
+//! metrics      what /metrics says                            console the page that draws it
 //! host         what sessions ask of the process
 //! cluster      several servers in one process, for tests of applications
 //! ```
@@ -21,6 +21,7 @@ mod audit;
 pub mod cluster;
 pub mod config;
 pub mod connections;
+mod console;
 pub mod control;
 pub mod entrance;
 pub mod forward;

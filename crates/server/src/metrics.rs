@@ -49,6 +49,13 @@ impl Default for Metrics {
     }
 }
 
+impl Metrics {
+    /// Since the process began.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
 impl Probe for Metrics {
     fn ready(&self, max_lag: Option<Duration>) -> Result<(), String> {
         match self.phase.0.load(Ordering::SeqCst) {
@@ -81,7 +88,7 @@ impl Probe for Metrics {
         p.gauge(
             "canon_uptime_seconds",
             "Since the process began.",
-            self.started.elapsed().as_secs(),
+            self.uptime().as_secs(),
         );
         let Some((place, connections)) = self.source.get() else {
             if let Some(together) = self.witness.get().and_then(|w| w.together()) {

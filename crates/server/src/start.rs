@@ -11,6 +11,7 @@
 use crate::config::{Config, LogFormat};
 use crate::connections::waiting::{Door, WaitingRoom};
 use crate::connections::{self, Connections};
+use crate::console::Pages;
 use crate::control::{Outsider, Seat};
 use crate::forward::Pool;
 use crate::host::ServerHost;
@@ -419,10 +420,11 @@ impl Front {
     ) -> Result<Front> {
         let mut tasks = Tasks::default();
         let metrics = Arc::new(Metrics::default());
+        let pages = Arc::new(Pages::new(metrics.clone(), config.entrance.clone()));
         for address in &config.http {
             let listener = bind(address).await?;
             info!(address = %listener.local_addr().map_err(system)?, "HTTP");
-            tasks.spawn(http::serve(listener, metrics.clone()));
+            tasks.spawn(http::serve(listener, pages.clone()));
         }
         let mut listeners = Vec::new();
         for address in &config.listen {

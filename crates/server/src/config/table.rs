@@ -189,7 +189,7 @@ settings! {
         /// Address for PostgreSQL clients
         #[arg(long, value_name = "HOST:PORT", env = "CANON_LISTEN")]
         listen: Option<String> = "127.0.0.1:5432";
-        /// Address for /healthz, /readyz and /metrics; none: no HTTP
+        /// Address for /healthz, /readyz, /metrics and /console; none: no HTTP
         #[arg(long, value_name = "HOST:PORT", env = "CANON_HTTP")]
         http: Option<String> = "";
         /// Directory of a Unix socket for PostgreSQL clients

@@ -40,7 +40,7 @@ use socket::{Inner, Socket};
 use sql::engine::Engine;
 use sql::session::{Reason, Severity, Shared};
 use startup::Started;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -396,12 +396,12 @@ async fn accept_failed(e: &std::io::Error) {
 }
 
 fn is_local(a: &SocketAddr) -> bool {
-    match a.ip() {
-        std::net::IpAddr::V4(v4) => v4.is_loopback(),
-        std::net::IpAddr::V6(v6) => {
-            v6.is_loopback() || v6.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
-        }
-    }
+    is_loopback(&a.ip())
+}
+
+/// Whether only this machine has this address.
+pub(crate) fn is_loopback(a: &IpAddr) -> bool {
+    a.to_canonical().is_loopback()
 }
 
 /// The socket that libpq looks for in this directory.

@@ -33,6 +33,7 @@ use super::look::Look;
 use super::visitor::{Origin, Visitor};
 use super::wire::{Stream, Wire, gone};
 use crate::entrance::access::{self, Method, Wants};
+use crate::entrance::roles::{is_valid, may_log_in, verifier};
 use crate::replication::Membership;
 use crate::replication::ask::{ASK, SHOW, answer, shown};
 use crate::replication::membership::{MECHANISM, NODE, REPLICATION, denied, purpose};
@@ -702,17 +703,6 @@ fn certified<S: Stream>(wire: &Wire<S>, hello: &Hello) -> Result<()> {
     Err(Error::new(SqlState::INVALID_AUTHORIZATION, what))
 }
 
-/// What the schema keeps of the role's password, if it has one.
-fn verifier<'a>(schema: &'a Schema, user: &str) -> Option<&'a str> {
-    schema.role_named(user)?.password.as_deref()
-}
-
-/// Whether the role's password counts at this time: after VALID UNTIL it is as good as none, and no password is right (28P01).
-fn is_valid(schema: &Schema, user: &str, now: i64) -> bool {
-    let until = schema.role_named(user).and_then(|r| r.valid_until);
-    until.is_none_or(|t| now <= t)
-}
-
 /// 53300 when the role of a session that has begun has more of them at this node than it may.
 fn check_limit<E: Engine>(connections: &Connections<E>, user: &str) -> Result<()> {
     let catalog = connections.shared.engine.catalog();
@@ -728,18 +718,6 @@ fn check_limit<E: Engine>(connections: &Connections<E>, user: &str) -> Result<()
     Err(Error::new(
         SqlState::TOO_MANY_CONNECTIONS,
         format!("too many connections for role \"{user}\""),
-    ))
-}
-
-fn may_log_in(schema: &Schema, user: &str) -> Result<()> {
-    let what = match schema.role_named(user) {
-        Some(role) if role.login => return Ok(()),
-        Some(_) => "is not permitted to log in",
-        None => "does not exist",
-    };
-    Err(Error::new(
-        SqlState::INVALID_AUTHORIZATION,
-        format!("role \"{user}\" {what}"),
     ))
 }
 

@@ -12,6 +12,7 @@ use super::Seat;
 use super::joining::join;
 use crate::config::{Config, Overrides};
 use crate::connections::waiting::{Door, WaitingRoom};
+use crate::console::Pages;
 use crate::metrics::Metrics;
 use crate::replication::{Membership, Primary};
 use crate::start::{bind, refuse_plain_network, say_certificates, start_logging};
@@ -133,8 +134,9 @@ async fn serve(config: &Config) -> Result<()> {
     tokio::task::block_in_place(|| membership.keep(&config.data))?;
     _ = seat.membership.set(membership.clone());
     let metrics = Arc::new(Metrics::default());
+    let pages = Arc::new(Pages::new(metrics.clone(), config.entrance.clone()));
     for address in &config.http {
-        tokio::spawn(http::serve(bind(address).await?, metrics.clone()));
+        tokio::spawn(http::serve(bind(address).await?, pages.clone()));
     }
     let mut listeners = Vec::new();
     for address in &config.listen {

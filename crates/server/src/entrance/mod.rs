@@ -6,6 +6,7 @@
 //! Left out on purpose: what a connection is asked, and in which order (`connections::startup`).
 
 pub mod access;
+pub mod roles;
 
 use protocol::tls::Acceptor;
 use std::path::PathBuf;
