@@ -5,16 +5,16 @@
 //! that it gives; the rows themselves are those that become the newest.
 //!
 //! ```text
-//! number u64 | level u8 | since u64 | n u32, reads (Footprint::encode_reads) | one versions u64 for each range
+//! number u64 | level u8 | since u64 | used: 0 u8, or 1 u8 and n u32, n x u32 | n u32, reads (Footprint::encode_reads) | one versions u64 for each range
 //! | n u32 | n x write: storage u32, overwrites u64, flags u8, key, row if there is one, deltas if there are any
 //! key, row: length u32, bytes      deltas: n u32, n x (column u16, amount i128, guarded u8, need i128 if guarded), n u32, n x (columns u64, row)
 //! ```
 //!
-//! Left out on purpose: schema changes, which commit where they run; the role, since the certifier refuses a candidate after any change of
-//! rights.
+//! Left out on purpose: schema changes, which commit where they run; which rights were needed, since the certifier refuses a candidate after
+//! any change of what gave them.
 
 use crate::footprint::{FoundBy, MoveEntry, WriteEntry, byte_of, key_of, put_key, u32_of, u64_of};
-use crate::{Error, Footprint, Position, Result, SqlState};
+use crate::{Error, Footprint, Oid, Position, Result, SqlState};
 
 /// The isolation levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct Candidate {
     pub level: Isolation,
     /// Its first statement's snapshot: rights, views and the rules for rows were looked at from there on. `footprint.snapshot` may be later.
     pub since: Position,
+    /// Relations and roles that it used, whose definitions and grants have to be those at `since`. `None`: all of the schema.
+    pub used: Option<Vec<Oid>>,
     /// What it read (at SERIALIZABLE) and wrote.
     pub footprint: Footprint,
 }
@@ -65,6 +67,12 @@ impl Candidate {
             Isolation::Serializable => 2,
         });
         b.extend_from_slice(&self.since.as_u64().to_le_bytes());
+        b.push(u8::from(self.used.is_some()));
+        if let Some(used) = &self.used {
+            b.extend_from_slice(&(used.len() as u32).to_le_bytes());
+            used.iter()
+                .for_each(|o| b.extend_from_slice(&o.to_le_bytes()));
+        }
         put_key(&mut b, &f.encode_reads());
         for r in &f.ranges {
             b.extend_from_slice(&r.versions.to_le_bytes());
@@ -111,6 +119,11 @@ impl Candidate {
             _ => return None,
         };
         let since = Position::from_u64(u64_of(b)?);
+        let used = match byte_of(b)? {
+            0 => None,
+            1 => Some((0..u32_of(b)?).map(|_| u32_of(b)).collect::<Option<_>>()?),
+            _ => return None,
+        };
         let mut footprint = Footprint::decode_reads(&key_of(b)?)?;
         for r in &mut footprint.ranges {
             r.versions = u64_of(b)?;
@@ -150,6 +163,7 @@ impl Candidate {
             number,
             level,
             since,
+            used,
             footprint,
         })
     }
@@ -212,6 +226,7 @@ mod tests {
             number: 99,
             level: Isolation::Serializable,
             since: Position::new(3, 2),
+            used: Some(vec![17, 16_400]),
             footprint: Footprint {
                 snapshot: Position::new(3, 4),
                 hold: 0,
@@ -231,6 +246,11 @@ mod tests {
                 writes: vec![write(Some(b"row")), write(None)],
             },
         };
+        let any = Candidate {
+            used: None,
+            ..c.clone()
+        };
+        assert_eq!(Candidate::decode(&any.encode()), Some(any));
         let b = c.encode();
         assert_eq!(Candidate::decode(&b), Some(c));
         for n in 0..b.len() {

@@ -574,9 +574,9 @@ pub struct Schema {
     pub version: u64,
     /// The next number to give to an object; shared by all DDL, never reused.
     pub next_oid: Oid,
-    namespaces: PMap<Oid, Arc<Namespace>>,
-    roles: PMap<Oid, Arc<Role>>,
-    relations: PMap<Oid, Relation>,
+    pub(crate) namespaces: PMap<Oid, Arc<Namespace>>,
+    pub(crate) roles: PMap<Oid, Arc<Role>>,
+    pub(crate) relations: PMap<Oid, Relation>,
     names: PMap<(Oid, String), Oid>,
     /// How many constraints of a namespace have a name.
     constraints: PMap<(Oid, String), u32>,
@@ -586,8 +586,8 @@ pub struct Schema {
     /// By member: the roles of its stored memberships.
     pub(crate) roles_given: PMap<Oid, Arc<[Oid]>>,
     default_acls: PMap<Oid, Arc<DefaultAcl>>,
-    extensions: PMap<Oid, Arc<Extension>>,
-    types: PMap<Oid, Arc<UserTypeOf>>,
+    pub(crate) extensions: PMap<Oid, Arc<Extension>>,
+    pub(crate) types: PMap<Oid, Arc<UserTypeOf>>,
     /// By schema and name.
     type_names: PMap<(Oid, String), Oid>,
     /// The namespace of temporary objects, in the schema as one session sees it; 0: there are none.

@@ -6,9 +6,17 @@
 //!
 //! Left out on purpose: what a topology does, which is the node's (`node::topology`).
 
-use crate::{CommitWait, Result};
+use crate::{CommitWait, Position, Result};
 use std::future::Future;
 use std::pin::Pin;
+
+/// The next number of a sequence.
+pub enum Drawn {
+    /// It, and what has to be published before it is told.
+    Number(i64, Position),
+    /// None is here. When this is ready there are some, and they are asked for again; other sessions may have been faster.
+    Coming(Pin<Box<dyn Future<Output = Result<()>> + Send>>),
+}
 
 /// A commit on its way.
 pub enum Committing {

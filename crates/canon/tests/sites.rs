@@ -9,10 +9,14 @@ mod helpers;
 mod history;
 #[path = "sites/kills.rs"]
 mod kills;
+#[path = "sites/numbers.rs"]
+mod numbers;
 #[path = "clients/programs.rs"]
 mod programs;
 #[path = "sites/promotions.rs"]
 mod promotions;
+#[path = "sites/rights.rs"]
+mod rights;
 #[path = "sites/three.rs"]
 mod three;
 
@@ -22,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, NoTls};
 use workload::list_append::{Level, Report};
 
 /// A site of this primary.
@@ -246,6 +250,7 @@ async fn what_a_site_does_not_run_goes_to_the_primary() {
             "UPDATE t SET v = v + 1 WHERE v = 3; DELETE FROM t WHERE v = 20",
         )
         .await;
+        rows(&c, "SELECT pg_advisory_xact_lock(1)").await;
         assert_eq!(
             one(&c, "INSERT INTO t (v) VALUES (20) RETURNING v").await,
             "20"
@@ -275,8 +280,7 @@ async fn what_a_site_does_not_run_goes_to_the_primary() {
     let s = stays(&here).await;
     for sql in [
         "CREATE TABLE u ()",
-        "INSERT INTO t (v) VALUES (4)",
-        "SELECT nextval('t_k_seq')",
+        "SELECT setval('t_k_seq', 200)",
         "NOTIFY x",
         "BEGIN ISOLATION LEVEL READ COMMITTED; UPDATE t SET v = 1; COMMIT",
         "SELECT * FROM t FOR UPDATE",
@@ -358,6 +362,41 @@ async fn an_outcome_that_is_not_known_can_be_asked_for() {
     let wanted = if there == "1" { "committed" } else { "aborted" };
     assert_eq!(became, wanted);
     assert_eq!(one(&p, &ask).await, wanted, "and it stays so");
+}
+
+/// Inserts a row at a server without an answer; how to go away meanwhile.
+async fn insert_and_wait(server: &Server, key: i32, settings: &str) -> tokio::task::AbortHandle {
+    let config = server.config();
+    let (client, connection) = config.connect(NoTls).await.expect("a connection");
+    let connection = tokio::spawn(connection).abort_handle();
+    rows(&client, &format!("SET canon.forward = off; {settings}")).await;
+    let insert = format!("INSERT INTO t VALUES ({key})");
+    tokio::spawn(async move { client.simple_query(&insert).await.is_ok() });
+    connection
+}
+
+/// A session whose client goes away while COMMIT waits for the primary ends where the client has asked for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_goes_away_while_commit_waits_leaves_no_session() {
+    if skip() {
+        return;
+    }
+    let mut primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(&p, "CREATE TABLE t (k int PRIMARY KEY)").await;
+    let here = site(&primary, "here").await;
+    ready(&p, &[&here]).await;
+    let watcher = here.connect().await;
+    primary.kill();
+    let asks = insert_and_wait(&here, 1, "SET client_connection_check_interval = '1s'").await;
+    let stays = insert_and_wait(&here, 2, "").await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'CommitVerdict'";
+    until(&watcher, waiting, "2").await;
+    asks.abort();
+    stays.abort();
+    until(&watcher, waiting, "1").await;
+    let left = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT%(1)'";
+    assert_eq!(one(&watcher, left).await, "0", "it was the one that asked");
 }
 
 /// READ COMMITTED takes a snapshot for each statement. What was seen under a lock is not overwritten by what came since.

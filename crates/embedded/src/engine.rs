@@ -1,7 +1,7 @@
 //! The node as the SQL engine's machine: `sql::engine::Engine` over `node::Node`.
 
 use base::schema::SequenceDef;
-use base::{CommitWait, Committing, Error, Position, Result, SqlState, Work};
+use base::{CommitWait, Committing, Drawn, Error, Position, Result, SqlState, Work};
 use env::turns::{afterwards, alone};
 use node::{Node, Role};
 use sql::cluster_status::ClusterStatus;
@@ -236,7 +236,7 @@ impl Engine for NodeEngine {
         self.node.manager().schema_version()
     }
 
-    fn nextval(&self, sequence: &SequenceDef) -> Result<(i64, Position)> {
+    fn nextval(&self, sequence: &SequenceDef) -> Result<Drawn> {
         self.node.nextval(sequence)
     }
 

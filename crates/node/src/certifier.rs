@@ -2,7 +2,7 @@
 //!
 //! Left out on purpose: both ends of the connection, which are the server's.
 
-use base::{Position, Result};
+use base::{Oid, Position, Result};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,11 +20,15 @@ pub struct Request {
     pub candidate: Vec<u8>,
 }
 
-/// The way to the primary's certification.
+/// The way to the primary.
 pub trait Certifier: Send + Sync {
     /// Asks until there is a verdict: where it has committed, or why it is rolled back. 40003: that is not known any more.
     fn certify(
         self: Arc<Self>,
         request: Request,
     ) -> Pin<Box<dyn Future<Output = Result<Position>> + Send>>;
+
+    /// Asks for so many numbers of a sequence. The answer is the node's to take ([`crate::Node::numbers_came`]), in time; what is asked for is not
+    /// asked for again before.
+    fn draw(&self, sequence: Oid, count: u32);
 }

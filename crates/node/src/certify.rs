@@ -45,18 +45,19 @@ impl Node {
     /// Certifies a candidate on this thread, whose request may be a repeated one. An error says why its transaction is rolled back, but for
     /// two: 40003, it may have committed before; 57P03, this node is not the primary. The caller has the log flushed next.
     pub fn certify(&self, candidate: &Candidate) -> Result<Verdict> {
-        self.certify_as(candidate, Durability::On, true)
+        self.certify_as(candidate, Durability::On, candidate.footprint.snapshot)
     }
 
-    /// The same with what the acknowledgement promises. `again`: the request may have come before. One that has not is never 40003.
+    /// The same with what the acknowledgement promises. `after`: if the request has come before, it can have committed above this position
+    /// only. One that comes for the first time says the greatest position, and is never 40003.
     pub fn certify_as(
         &self,
         candidate: &Candidate,
         durability: Durability,
-        again: bool,
+        after: Position,
     ) -> Result<Verdict> {
         let order = Quiet(&self.shared().pipeline);
-        self.certify_in(candidate, durability, again, &order)
+        self.certify_in(candidate, durability, after, &order)
     }
 
     /// The same in an order that does something beside ([`Node::commit_in`]).
@@ -64,7 +65,7 @@ impl Node {
         &self,
         candidate: &Candidate,
         durability: Durability,
-        again: bool,
+        after: Position,
         order: &dyn CommitOrder,
     ) -> Result<Verdict> {
         if !self.topology().runs(Work::Write) {
@@ -73,10 +74,6 @@ impl Node {
         }
         let outcomes = &self.shared().outcomes;
         let number = candidate.number;
-        let after = match again {
-            true => candidate.footprint.snapshot,
-            false => Position::MAX,
-        };
         match outcomes.claim(number, after)? {
             Claim::New => {}
             Claim::Running => return Ok(Verdict::Running),

@@ -1,5 +1,5 @@
 //! A node: the rooms below put together. `pipeline` runs what was decided (log, publish, release), `recovery` comes back
-//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it, by the threads of a `house`, `ended` is a node that was stopped in its process.
+//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers (`ranges` those of a site), `node` starts and stops it all, `housekeeping` goes on beside it, by the threads of a `house`, `ended` is a node that was stopped in its process.
 //! `start_check` decides whether a log is all that it was, `reach` keeps the anchor that tells. `shipping` is what a
 //! primary keeps for its replicas, `sending` its end of a connection to one of them (with `log_reads`, `pace` and `hand_over`), `receiving` a replica's end, `copying` what it does before it has a database to follow with (`restart` says why), `reading` where a strong read stands and when it may read, `lending` which replicas hold read leases, `holding` the snapshots that a primary keeps for transactions at replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
 //! `splits` gives hot split values further records, `certify` decides candidates of other nodes, `site` sends them by a `certifier`, `topology` is all in which the ways differ that a cluster's nodes share work, `steps` is a node without threads, `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
@@ -28,6 +28,7 @@ mod own_log;
 mod pace;
 mod pipeline;
 mod promote;
+mod ranges;
 pub mod reach;
 pub mod reading;
 pub mod receiving;
@@ -58,5 +59,6 @@ pub use options::{Leases, NodeOptions, RecoveryReport};
 pub use outcomes::{Outcome, Outcomes};
 pub use pipeline::{FlushStats, modified};
 pub use promote::{Heir, Promoted, Role};
+pub use ranges::{Numbers, Ranges};
 pub use shipping::{Follower, LeadsUntil, Next, Shipped, Shipping};
 pub use turns::Certification;

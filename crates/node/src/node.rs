@@ -4,8 +4,8 @@
 //! its house (`house`) do what goes on beside that.
 
 use base::region::Region;
-use base::schema::{Change, Schema, SequenceDef, encode_changes};
-use base::{CommitWait, Committing, Error, Oid, Position, Result, SqlState, Watermarks};
+use base::schema::{Change, Relation, Schema, SequenceDef, encode_changes};
+use base::{CommitWait, Committing, Drawn, Error, Oid, Position, Result, SqlState, Watermarks};
 use commit::PublishedWait;
 use env::{JoinHandle, fault};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -31,10 +31,11 @@ use crate::options::{NodeOptions, RecoveryReport};
 use crate::outcomes::{Outcome, Outcomes};
 use crate::pipeline::{FlushStats, Marked, Pipeline, Quiet};
 use crate::promote::Role;
+use crate::ranges::{Numbers, Ranges};
 use crate::reach;
 use crate::recovery::Recovery;
 use crate::replaying::Replaying;
-use crate::sequences::{Logged, Sequences, log};
+use crate::sequences::{Sequences, log};
 use crate::shipping::Shipping;
 use crate::sink::Sink;
 use crate::topology::{self, Local, Rule, Topology};
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) manager: Arc<TxnManager>,
     pub(crate) pipeline: Pipeline,
     pub(crate) sequences: Arc<Sequences>,
+    pub(crate) ranges: Arc<Ranges>,
     pub(crate) outcomes: Arc<Outcomes>,
     pub(crate) options: NodeOptions,
     /// A [`Role`].
@@ -142,8 +144,8 @@ impl Node {
             true => Watermarks::unheard(recovered.last),
             false => Watermarks::recovered(recovered.last),
         });
-        let known = dir.terms().last().map_or(1, |t| t.0);
-        let term = recovered.end.term.max(known);
+        let term =
+            (dir.terms().last()).map_or(recovered.end.term.max(1), |t| recovered.end.term.max(t.0));
         // A replica knows of terms that its log has not reached: groups of older ones come first.
         let least = if options.replica { 1 } else { term };
         let log_term = recovered.end.term.max(least);
@@ -165,6 +167,7 @@ impl Node {
             manager,
             pipeline: Pipeline::new(goes_on, marks, &options),
             sequences,
+            ranges: Arc::default(),
             outcomes,
             role: AtomicU8::new(match options.replica {
                 false => Role::Primary,
@@ -289,6 +292,7 @@ impl Node {
         let sink = Sink {
             manager: shared.manager.clone(),
             sequences: shared.sequences.clone(),
+            ranges: shared.ranges.clone(),
             waiters: shared.pipeline.waiters.clone(),
             moved: moved.clone(),
         };
@@ -663,18 +667,33 @@ impl Node {
         CommitOrder::wait_for_room(pipeline, &|| manager.check_accepts_writes())
     }
 
-    /// The next value, and what has to be published before anybody is told of it.
-    pub fn nextval(&self, def: &SequenceDef) -> Result<(i64, Position)> {
-        self.find_room()?;
-        let reserve = |upto| self.topology().reserve(self, def, upto);
-        self.shared.sequences.next(def, reserve)
+    /// The next value of a sequence.
+    pub fn nextval(&self, def: &SequenceDef) -> Result<Drawn> {
+        self.topology().draw(self, def)
     }
 
-    /// The same.
+    /// Sets a sequence; what has to be published before that is told.
     pub fn setval(&self, def: &SequenceDef, value: i64, is_called: bool) -> Result<Position> {
         self.find_room()?;
-        let reserve = |upto| self.topology().reserve(self, def, upto);
+        let reserve = |upto| log(def.id, upto, &self.shared.pipeline);
         self.shared.sequences.set(def, value, is_called, reserve)
+    }
+
+    /// Numbers for a site to give: at most so many. 42P01 for a sequence that is not there any more, 2200H at its limit. What has to be
+    /// published before they leave is beside them.
+    pub fn draw_range(&self, sequence: Oid, count: u32) -> Result<(Numbers, Position)> {
+        self.find_room()?;
+        // Before the definition: what was changed at or below is in what is drawn.
+        let installed = self.marks().installed.get();
+        let (defined, catalog) = self.shared.manager.newest_catalog();
+        let Some(Relation::Sequence(def)) = catalog.schema.relation(sequence) else {
+            let what = format!("sequence with OID {sequence} does not exist");
+            return Err(Error::new(SqlState::UNDEFINED_TABLE, what));
+        };
+        let reserve = |upto| log(sequence, upto, &self.shared.pipeline);
+        let drawn = self.shared.sequences.take(def, count.max(1), reserve)?;
+        let at = drawn.at.max(defined).max(installed);
+        Ok((Numbers { at, ..drawn }, drawn.at))
     }
 
     pub fn sequence_state(&self, def: &SequenceDef) -> (i64, bool) {
@@ -774,8 +793,15 @@ impl Local for Node {
         self.send_candidate(txn, number)
     }
 
-    fn log_sequence(&self, sequence: Oid, upto: Logged) -> Result<Position> {
-        log(sequence, upto, &self.shared.pipeline)
+    fn draw_here(&self, sequence: &SequenceDef) -> Result<Drawn> {
+        self.find_room()?;
+        let reserve = |upto| log(sequence.id, upto, &self.shared.pipeline);
+        let (number, at) = self.shared.sequences.next(sequence, reserve)?;
+        Ok(Drawn::Number(number, at))
+    }
+
+    fn draw_from_range(&self, sequence: &SequenceDef) -> Drawn {
+        self.take_number(sequence)
     }
 
     fn is_open(&self) -> bool {

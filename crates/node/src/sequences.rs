@@ -2,9 +2,11 @@
 //!
 //! Values are taken from a range that a log record has reserved. The record goes into the order before the first value of
 //! its range is handed out, so every commit that can contain such a value comes after it in the log: whatever survives a
-//! crash, survives with the reservation. Nobody waits for a flush here: who is given a number is told the position of its record,
-//! and a reply that shows the number waits until that is published. A crash loses at most the rest of a range.
+//! crash, survives with the reservation. Nothing waits for a flush here: with a number comes the position of its record,
+//! and a reply that shows the number waits until that is published. A crash loses at most the rest of a range. A site draws many at once
+//! ([`crate::ranges`]).
 
+use crate::ranges::Numbers;
 use base::record::{CommitBuilder, RecordKind};
 use base::schema::SequenceDef;
 use base::{Error, Oid, Position, Result, SqlState};
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use txn::CommitOrder;
 
 /// Values reserved at a time.
-const RANGE: i64 = 64;
+const RANGE: u32 = 64;
 
 /// Where a sequence stands, as logged: the last value that may have been given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +24,12 @@ pub struct Logged {
     pub value: i64,
     pub is_called: bool,
     pub generation: u64,
+    /// By `setval`: what was drawn before is no part of what is given now.
+    pub set: bool,
 }
+
+const IS_CALLED: u8 = 1;
+const SET: u8 = 2;
 
 impl Logged {
     const BYTES: usize = 17;
@@ -30,7 +37,7 @@ impl Logged {
     pub fn encode(&self) -> [u8; Logged::BYTES] {
         let mut b = [0; Logged::BYTES];
         b[..8].copy_from_slice(&self.value.to_le_bytes());
-        b[8] = u8::from(self.is_called);
+        b[8] = u8::from(self.is_called) * IS_CALLED + u8::from(self.set) * SET;
         b[9..].copy_from_slice(&self.generation.to_le_bytes());
         b
     }
@@ -41,8 +48,9 @@ impl Logged {
         }
         Some(Logged {
             value: i64::from_le_bytes(b[..8].try_into().ok()?),
-            is_called: b[8] != 0,
+            is_called: b[8] & IS_CALLED != 0,
             generation: u64::from_le_bytes(b[9..].try_into().ok()?),
+            set: b[8] & SET != 0,
         })
     }
 }
@@ -93,13 +101,23 @@ impl Sequences {
         })
     }
 
-    /// The next value, and what has to be published before anybody is told of it. The caller has waited for room in the log.
-    /// `reserve` has the range up to a value written down, and gives the position of that.
+    /// The next value, and what has to be published before it is told. The caller has waited for room in the log. `reserve` has the range up
+    /// to a value written down, and gives the position of that.
     pub fn next(
         &self,
         def: &SequenceDef,
         reserve: impl Fn(Logged) -> Result<Position>,
     ) -> Result<(i64, Position)> {
+        self.take(def, 1, reserve).map(|t| (t.first, t.at))
+    }
+
+    /// The same of several values in a row: `count`, or as many as there are before the sequence's limit.
+    pub fn take(
+        &self,
+        def: &SequenceDef,
+        count: u32,
+        reserve: impl Fn(Logged) -> Result<Position>,
+    ) -> Result<Numbers> {
         let state = self.state(def);
         let mut s = state.lock();
         if s.logged.generation != def.generation {
@@ -110,30 +128,30 @@ impl Sequences {
         } else {
             s.value
         };
+        let (last, taken) = steps(def, value, count);
         let within = s.logged.is_called
             && if def.increment > 0 {
-                value <= s.logged.value
+                last <= s.logged.value
             } else {
-                value >= s.logged.value
+                last >= s.logged.value
             };
         if !within || (s.is_called && wrapped(def, s.value, value)) {
-            let mut upto = value;
-            for _ in 1..RANGE {
-                match step_no_cycle(def, upto, 1) {
-                    Some(v) => upto = v,
-                    None => break,
-                }
-            }
             let logged = Logged {
-                value: upto,
+                value: steps(def, last, RANGE).0,
                 is_called: true,
                 generation: def.generation,
+                set: false,
             };
             s.at = reserve(logged)?;
             s.logged = logged;
         }
-        (s.value, s.is_called) = (value, true);
-        Ok((value, s.at))
+        (s.value, s.is_called) = (last, true);
+        Ok(Numbers {
+            first: value,
+            increment: def.increment,
+            count: taken,
+            at: s.at,
+        })
     }
 
     /// See `Engine::setval`; what has to be published before that is told. The caller has waited for room in the log.
@@ -157,6 +175,7 @@ impl Sequences {
             value,
             is_called,
             generation: def.generation,
+            set: true,
         };
         let at = reserve(logged)?;
         *s = State {
@@ -190,6 +209,7 @@ fn fresh(def: &SequenceDef) -> State {
         value: first(def),
         is_called: false,
         generation: def.generation,
+        set: false,
     };
     State {
         logged,
@@ -202,6 +222,17 @@ fn fresh(def: &SequenceDef) -> State {
 fn step_no_cycle(def: &SequenceDef, from: i64, n: i64) -> Option<i64> {
     let v = from.checked_add(def.increment.checked_mul(n)?)?;
     (def.min <= v && v <= def.max).then_some(v)
+}
+
+/// Where so many values end that begin with this one, without beginning anew; and how many there are.
+fn steps(def: &SequenceDef, from: i64, count: u32) -> (i64, u32) {
+    let (mut last, mut taken) = (from, 1);
+    while taken < count
+        && let Some(v) = step_no_cycle(def, last, 1)
+    {
+        (last, taken) = (v, taken + 1);
+    }
+    (last, taken)
 }
 
 fn step(def: &SequenceDef, from: i64, n: i64) -> Option<i64> {

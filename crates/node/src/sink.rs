@@ -1,6 +1,6 @@
 //! What replay asks of the node: schema changes, sequences, and the news of what is visible.
 
-use base::schema::{Change, decode_changes};
+use base::schema::{Change, Object, decode_changes};
 use base::{Error, Oid, Position, Result, SqlState};
 use commit::Waiters;
 use replica::replay::{Build, SchemaSink};
@@ -8,11 +8,13 @@ use std::sync::Arc;
 use txn::{TableHandle, TxnManager, fill_index, follow_changes, is_rewrite};
 
 use crate::notice::Notice;
+use crate::ranges::Ranges;
 use crate::sequences::{Logged, Sequences};
 
 pub(crate) struct Sink {
     pub manager: Arc<TxnManager>,
     pub sequences: Arc<Sequences>,
+    pub ranges: Arc<Ranges>,
     pub waiters: Arc<Waiters>,
     pub moved: Arc<Notice>,
 }
@@ -28,7 +30,15 @@ fn changes_of(bytes: &[u8]) -> Result<Vec<Change>> {
 
 impl SchemaSink for Sink {
     fn schema(&self, at: Position, changes: &[u8]) -> Result<Vec<Build>> {
-        let unfilled = follow_changes(&self.manager, at, &changes_of(changes)?)?;
+        let changes = changes_of(changes)?;
+        let unfilled = follow_changes(&self.manager, at, &changes)?;
+        for change in &changes {
+            match change {
+                Change::Put(Object::Sequence(s)) => self.ranges.forget(s.id, at),
+                Change::Drop(id) => self.ranges.forget(*id, at),
+                Change::Put(_) => {}
+            }
+        }
         let build = |(table, place): (Arc<TableHandle>, usize)| {
             let store = self.manager.store.clone();
             let fill = move || {
@@ -44,7 +54,7 @@ impl SchemaSink for Sink {
         Ok(is_rewrite(&changes_of(changes)?))
     }
 
-    fn sequence(&self, _: Position, id: Oid, state: &[u8]) -> Result<()> {
+    fn sequence(&self, at: Position, id: Oid, state: &[u8]) -> Result<()> {
         let logged = Logged::decode(state).ok_or_else(|| {
             Error::new(
                 SqlState::DATA_CORRUPTED,
@@ -52,6 +62,9 @@ impl SchemaSink for Sink {
             )
         })?;
         self.sequences.restore(id, logged);
+        if logged.set {
+            self.ranges.forget(id, at);
+        }
         Ok(())
     }
 

@@ -14,13 +14,15 @@
 //!
 //! Left out on purpose: commits of a site that are shown there before the prefix has them (`Version::stamp` is for them), and speculation.
 
-use base::{CommitWait, Committing, Position};
+use base::schema::SequenceDef;
+use base::{CommitWait, Committing, Drawn, Error, Oid, Position, Result, SqlState};
 use commit::PublishedWait;
 use std::sync::Arc;
 use txn::Txn;
 
 use crate::certifier::{Certifier, Request};
 use crate::node::Node;
+use crate::ranges::{Found, Numbers};
 
 impl Node {
     /// Makes a replica a site, for as long as it is one; before it serves. The first call counts.
@@ -40,6 +42,36 @@ impl Node {
         self.shared().outcomes.committed_at(number)
     }
 
+    /// What the primary says to a question for numbers of a sequence.
+    pub fn numbers_came(&self, sequence: Oid, answer: Result<Numbers>) {
+        self.shared().ranges.come(sequence, answer);
+    }
+
+    /// This node follows no more, and gives numbers of its own.
+    pub fn draws_no_more(&self) {
+        self.shared().ranges.end();
+    }
+
+    pub(crate) fn take_number(&self, sequence: &SequenceDef) -> Drawn {
+        let shared = self.shared();
+        let now = shared.options.env.clock.monotonic_nanos() / 1_000_000;
+        let (found, ask) = shared.ranges.take(sequence, now);
+        if let Some(count) = ask {
+            let certifier = shared.certifier.get().expect("a site has one");
+            certifier.draw(sequence.id, count);
+        }
+        match found {
+            // Published before it came.
+            Found::Number(n) => Drawn::Number(n, Position::ZERO),
+            Found::None(told) => Drawn::Coming(Box::pin(async move {
+                told.await.unwrap_or_else(|_| {
+                    let what = "the numbers of the sequence that were asked for do not come";
+                    Err(Error::new(SqlState::CANNOT_CONNECT_NOW, what))
+                })
+            })),
+        }
+    }
+
     pub(crate) fn send_candidate(&self, txn: Box<Txn>, number: u64) -> Committing {
         let number = match number {
             0 => self.shared().options.env.random.next_u64().max(1),
@@ -51,7 +83,7 @@ impl Node {
         };
         let request = Request {
             number,
-            after: candidate.footprint.snapshot,
+            after: self.marks().published.get(),
             durability: txn.durability(),
             candidate: candidate.encode(),
         };

@@ -4,7 +4,7 @@
 //! SQL, the library ──▶ Node ──▶ Topology::commit    who decides a commit, and when the outcome is known
 //!                               Topology::stand     where snapshots stand that a transaction takes by itself
 //!                               Topology::shown     what a reply that shows rows waits for
-//!                               Topology::reserve   who reserves numbers of a sequence
+//!                               Topology::draw      who gives numbers of a sequence
 //!                               Topology::runs      which kinds of work run at this node
 //! ```
 //! Where a node's history comes from is another question: its role. The role picks the topology's answers, since a node that hands over
@@ -12,18 +12,16 @@
 //!
 //! | role | topology | commits | sequences | runs |
 //! |---|---|---|---|---|
-//! | primary | [`Here`] | decided on the committing thread | a record in its own log | everything |
+//! | primary | [`Here`] | decided on the committing thread | of ranges that its own log has | everything |
 //! | sealed | [`Here`] | refused: the order is closed | refused likewise | reads |
 //! | replica | [`Follower`] | refused: the manager's gate and the order are closed | refused likewise | reads |
-//! | site | [`Site`] | sent to the primary, which certifies them (PSP §3.3) | refused: forwarded | reads, changes of rows |
+//! | site | [`Site`] | sent to the primary, which certifies them (PSP §3.3) | of ranges that it draws from the primary | reads, changes of rows |
 //!
 //! Left out on purpose: how a statement travels that does not run here, which is the session's and the server's.
 
 use base::schema::SequenceDef;
-use base::{CommitWait, Committing, Oid, Position, Result, Work};
+use base::{CommitWait, Committing, Drawn, Position, Result, Work};
 use txn::Txn;
-
-use crate::sequences::Logged;
 
 /// Where a snapshot stands that a transaction takes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +40,11 @@ pub trait Local {
     /// Has the primary certify it; the outcome comes when what it wrote is shown here.
     fn commit_elsewhere(&self, txn: Box<Txn>, number: u64) -> Committing;
 
-    /// Writes down where a sequence stands; the record's position.
-    fn log_sequence(&self, sequence: Oid, upto: Logged) -> Result<Position>;
+    /// Gives a number whose range is in this node's log; refused where the order is closed.
+    fn draw_here(&self, sequence: &SequenceDef) -> Result<Drawn>;
+
+    /// Gives a number of a range that the primary's log has.
+    fn draw_from_range(&self, sequence: &SequenceDef) -> Drawn;
 
     /// Whether what is here may be shown.
     fn is_open(&self) -> bool;
@@ -63,8 +64,8 @@ pub trait Topology: Send + Sync {
     /// What a reply waits for that shows the state at `at`.
     fn shown(&self, node: &dyn Local, at: Position) -> Position;
 
-    /// Reserves the numbers of a sequence up to `upto`. Whatever shows one of them waits until the position is published.
-    fn reserve(&self, node: &dyn Local, sequence: &SequenceDef, upto: Logged) -> Result<Position>;
+    /// Gives the next number of a sequence.
+    fn draw(&self, node: &dyn Local, sequence: &SequenceDef) -> Result<Drawn>;
 
     /// Whether this kind of work runs at this node.
     fn runs(&self, work: Work) -> bool;
@@ -96,8 +97,8 @@ impl Topology for Here {
         }
     }
 
-    fn reserve(&self, node: &dyn Local, sequence: &SequenceDef, upto: Logged) -> Result<Position> {
-        node.log_sequence(sequence.id, upto)
+    fn draw(&self, node: &dyn Local, sequence: &SequenceDef) -> Result<Drawn> {
+        node.draw_here(sequence)
     }
 
     fn runs(&self, _: Work) -> bool {
@@ -123,8 +124,8 @@ impl Topology for Follower {
         at.min(node.published())
     }
 
-    fn reserve(&self, node: &dyn Local, sequence: &SequenceDef, upto: Logged) -> Result<Position> {
-        SEALED.reserve(node, sequence, upto)
+    fn draw(&self, node: &dyn Local, sequence: &SequenceDef) -> Result<Drawn> {
+        SEALED.draw(node, sequence)
     }
 
     fn runs(&self, _: Work) -> bool {
@@ -151,8 +152,8 @@ impl Topology for Site {
         REPLICA.shown(node, at)
     }
 
-    fn reserve(&self, node: &dyn Local, sequence: &SequenceDef, upto: Logged) -> Result<Position> {
-        REPLICA.reserve(node, sequence, upto)
+    fn draw(&self, node: &dyn Local, sequence: &SequenceDef) -> Result<Drawn> {
+        Ok(node.draw_from_range(sequence))
     }
 
     fn runs(&self, work: Work) -> bool {
@@ -201,6 +202,19 @@ mod tests {
 
     const WORK: [Work; 4] = [Work::Write, Work::Rows, Work::Lock, Work::Notify];
 
+    /// A number, and its range's position in the log.
+    fn number(node: &Node) -> Result<(i64, Position)> {
+        match node.nextval(&sequence())? {
+            Drawn::Number(n, at) => Ok((n, at)),
+            Drawn::Coming(_) => panic!("no site"),
+        }
+    }
+
+    fn refused(node: &Node) -> SqlState {
+        let refused = number(node).expect_err("it takes no writes");
+        refused.code()
+    }
+
     fn read_only(node: &Node) -> Result<CommitWait> {
         let options = TxnOptions {
             read_only: true,
@@ -221,7 +235,7 @@ mod tests {
         assert!(WORK.iter().all(|w| node.topology().runs(*w)));
         assert_eq!(node.topology().stand(true), Rule::Published);
         assert_eq!(node.topology().stand(false), Rule::Installed);
-        let (first, at) = node.nextval(&sequence()).expect("a number");
+        let (first, at) = number(&node).expect("a number");
         assert_eq!(first, 1);
         assert!(at > Position::ZERO, "the range has a position in the log");
         read_only(&node).expect("it may read");
@@ -231,8 +245,7 @@ mod tests {
         assert!(!WORK.iter().any(|w| node.topology().runs(*w)));
         read_only(&node).expect("it may read still");
         // The range that was reserved before is of no use here: the next numbers are the new primary's.
-        let refused = node.nextval(&sequence()).expect_err("it writes no more");
-        assert_eq!(refused.code(), SqlState::READ_ONLY_SQL_TRANSACTION);
+        assert_eq!(refused(&node), SqlState::READ_ONLY_SQL_TRANSACTION);
     }
 
     #[test]
@@ -250,11 +263,10 @@ mod tests {
         let shown = node.marks().published.get();
         assert!(shown < above);
         assert_eq!(node.topology().shown(&node, above), shown);
-        let refused = node.nextval(&sequence()).expect_err("it takes no writes");
-        assert_eq!(refused.code(), SqlState::READ_ONLY_SQL_TRANSACTION);
+        assert_eq!(refused(&node), SqlState::READ_ONLY_SQL_TRANSACTION);
 
         node.promote().expect("a primary");
         assert!(WORK.iter().all(|w| node.topology().runs(*w)));
-        assert_eq!(node.nextval(&sequence()).expect("a number").0, 1);
+        assert_eq!(number(&node).expect("a number").0, 1);
     }
 }

@@ -450,6 +450,11 @@ fn certified(p: &mut Page, site: &Site) {
         "Candidates that were sent again, because their verdict had not come.",
         n(&s.repeated),
     );
+    p.counter(
+        "canon_site_ranges_total",
+        "Ranges of numbers of sequences that this site has drawn from its primary.",
+        n(&s.ranges),
+    );
     p.gauge(
         "canon_site_pending",
         "Candidates without a verdict.",

@@ -455,8 +455,12 @@ impl World {
     ) -> base::Result<Verdict> {
         let number = candidate.number;
         let node = p.node.clone();
+        let after = match again {
+            true => candidate.footprint.snapshot,
+            false => Position::MAX,
+        };
         let certify =
-            |order: &dyn txn::CommitOrder| node.certify_in(candidate, Durability::On, again, order);
+            |order: &dyn txn::CommitOrder| node.certify_in(candidate, Durability::On, after, order);
         let (verdict, made) = self.recorded(p, Vec::new(), certify)?;
         if let (Verdict::Committed(held), Some(at)) = (verdict, made) {
             let promise = Promise::Policy;

@@ -3,7 +3,7 @@
 use crate::cluster_status::ClusterStatus;
 use crate::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use base::schema::SequenceDef;
-use base::{CommitWait, Committing, Error, Position, Result, SqlState, Work};
+use base::{CommitWait, Committing, Drawn, Error, Position, Result, SqlState, Work};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub trait Engine: Send + Sync + 'static {
     fn schema_version(&self) -> u64;
 
     /// The next value of a sequence (2200H at its limit). The definition is the caller's transaction's.
-    fn nextval(&self, sequence: &SequenceDef) -> Result<(i64, Position)>;
+    fn nextval(&self, sequence: &SequenceDef) -> Result<Drawn>;
 
     /// Sets a sequence: the next `nextval` gives `value` (or the one after it when `is_called`).
     fn setval(&self, sequence: &SequenceDef, value: i64, is_called: bool) -> Result<Position>;

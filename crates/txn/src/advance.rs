@@ -75,8 +75,7 @@ impl Txn {
 
     /// The table whose rows are here, as the transaction sees it.
     pub(crate) fn table_of(&self, storage: &store::Storage) -> Option<&Arc<TableHandle>> {
-        let mut tables = self.schema.catalog.tables.values();
-        tables.find(|t| t.storage.id == storage.id)
+        self.schema.catalog.of_storage(storage.id)
     }
 
     pub(crate) fn has_moved(&mut self, kept: Kept) {

@@ -5,8 +5,8 @@
 //! the certifier           TxnManager::adopt      an optimistic transaction with the same reads and writes, ready for `Txn::commit`
 //! ```
 //! Adopting checks what can be checked early: rows read are the versions that were read, rows to be replaced are the versions that were seen.
-//! It refuses a candidate after any change of the schema above its first statement's snapshot: roles, grants, views and the rules for rows are
-//! all part of the schema. So a REVOKE that was acknowledged before the candidate came is obeyed. The snapshot of the last statement would not
+//! It refuses a candidate after a change of the schema above its first statement's snapshot that concerns what it used: roles, grants, views,
+//! the rules for rows (`used`). So a REVOKE that was acknowledged before the candidate came is obeyed. The snapshot of the last statement would not
 //! do, since a row that an earlier one wrote was checked by the rules of then. `Txn::commit` checks all of it again below its position, which is
 //! what decides. So certification on another node is the commit that exists, and it is as parallel as commits are: record locks keep
 //! apart what conflicts (PSP §3.3.2 needs classes and executors for that).
@@ -22,7 +22,7 @@
 //! Left out on purpose: schema changes; columns and conditions of reads.
 
 use base::footprint::{FoundBy, MoveEntry, RangeEntry, ReadEntry, WriteEntry};
-use base::{Candidate, Error, Footprint, KeyRange, Position, Result, SqlState};
+use base::{Candidate, Error, Footprint, KeyRange, Oid, Position, Result, SqlState};
 use std::sync::Arc;
 use store::pin;
 
@@ -104,8 +104,27 @@ impl Txn {
             number,
             level,
             since: self.standing.since.unwrap_or(footprint.snapshot),
+            used: self
+                .standing
+                .used
+                .with(self.writes.tables.iter().map(|t| t.table.table.def.id)),
             footprint,
         })
+    }
+
+    /// Whether another node certifies what it does.
+    pub fn is_certified_elsewhere(&self) -> bool {
+        self.standing.elsewhere
+    }
+
+    /// A statement that runs now uses these relations and roles. One that is certified elsewhere and says nothing uses all of the schema.
+    pub fn uses(&mut self, objects: impl IntoIterator<Item = Oid>) {
+        self.standing.used.add(objects);
+    }
+
+    /// A statement that runs now looks at the schema itself.
+    pub fn uses_all(&mut self) {
+        self.standing.used.add_all();
     }
 
     /// Below SERIALIZABLE: what has to be unchanged at the commit's position all the same. Rows that were locked are, since the locks hold
@@ -118,8 +137,7 @@ impl Txn {
             if *saw == Position::ZERO {
                 continue;
             }
-            let mut tables = self.schema.catalog.tables.values();
-            let table = tables.find(|t| t.storage.id == *storage);
+            let table = self.schema.catalog.of_storage(*storage);
             if let Some(table) = table {
                 self.read_records(table, key, ALL_COLUMNS, &mut found.ranges)?;
             }
@@ -339,15 +357,32 @@ impl Txn {
         known.then(|| newest.position())
     }
 
-    /// Takes one write of a candidate as its own, which stood at this snapshot.
-    fn adopt_write(&mut self, w: &WriteEntry, snapshot: Position) -> Result<()> {
-        let mut tables = self.schema.catalog.tables.values();
-        let found = tables.find(|t| t.storage.id == w.storage).cloned();
+    /// Takes the writes of a candidate as its own, which stood at this snapshot.
+    fn adopt_writes(&mut self, f: &Footprint) -> Result<()> {
+        let mut last = None;
+        for w in &f.writes {
+            self.adopt_write(w, f.snapshot, &mut last)?;
+        }
+        Ok(())
+    }
+
+    /// `last`: the table of the write before.
+    fn adopt_write(
+        &mut self,
+        w: &WriteEntry,
+        snapshot: Position,
+        last: &mut Option<Arc<TableHandle>>,
+    ) -> Result<()> {
+        let found = match last.take() {
+            Some(t) if t.storage.id == w.storage => Some(t),
+            _ => self.schema.catalog.of_storage(w.storage).cloned(),
+        };
         let Some(table) = found else {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(self.schema_moved(None));
         };
         let handle = self.for_write(&table);
+        *last = Some(table.clone());
         let handle = self.decided(handle)?;
         if !w.moved.is_empty() {
             return self.adopt_deltas(&handle, w);
@@ -441,18 +476,19 @@ impl Txn {
         self.options.locking = false;
         self.begin_statement()?;
         let f = &c.footprint;
-        self.same_schema_since(c.since)?;
-        for w in &f.writes {
-            self.adopt_write(w, f.snapshot)?;
-        }
+        self.same_rules(c)?;
+        self.adopt_writes(f)?;
         let ended = self.end_statement();
         self.decided(ended)
     }
 
-    /// 40001 after a change of the schema above this position: roles, grants, views and definitions may be others.
-    fn same_schema_since(&self, snapshot: Position) -> Result<()> {
-        let defined = self.shared.newest_catalog().0.max(self.shared.marks.floor);
-        if defined > snapshot && !env::fault::planted("site.old_rights") {
+    /// 40001 after a change of what the candidate used: roles, grants, views and definitions may be others. What was changed below the floor
+    /// is not known.
+    fn same_rules(&self, c: &Candidate) -> Result<()> {
+        let redefined = self.shared.last_redefined(c.used.as_deref());
+        if redefined.max(self.shared.marks.floor) > c.since
+            && !env::fault::planted("site.old_rights")
+        {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(rights_moved());
         }
@@ -476,7 +512,7 @@ impl TxnManager {
         let mut txn = self.begin(options, false);
         txn.begin_statement()?;
         let f = &c.footprint;
-        txn.same_schema_since(c.since)?;
+        txn.same_rules(c)?;
         // A snapshot above what is installed here is of another history.
         let known = txn.view()?.position() >= f.snapshot;
         let reads = isolation == Isolation::Serializable;
@@ -484,9 +520,7 @@ impl TxnManager {
             self.stats.abort(Cause::ReadChanged);
             return Err(changed());
         }
-        for w in &f.writes {
-            txn.adopt_write(w, f.snapshot)?;
-        }
+        txn.adopt_writes(f)?;
         let ended = txn.end_statement();
         txn.decided(ended)?;
         Ok(txn)

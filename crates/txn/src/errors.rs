@@ -85,8 +85,7 @@ impl Txn {
     pub(crate) fn crossed(&self, storage: u32, key: &[u8], other: TxnId) -> Error {
         let e =
             failure("could not serialize access due to read/write dependencies among transactions");
-        let mut tables = self.schema.catalog.tables.values();
-        let Some(table) = tables.find(|t| t.storage.id == storage) else {
+        let Some(table) = self.schema.catalog.of_storage(storage) else {
             return e;
         };
         let row = describe_key(table, key);

@@ -3,7 +3,7 @@
 use base::key::{MAX_KEY_BYTES, hash};
 use base::schema::{Schema, Table};
 use base::split::{Mode, Units};
-use base::{Error, Oid, Result, SqlState, Value};
+use base::{Error, Oid, RelId, Result, SqlState, Value};
 use std::sync::{Arc, OnceLock};
 use store::{Guard, IndexSpec, Record, SecondaryIndex, Storage};
 
@@ -390,5 +390,12 @@ impl Catalog {
     #[inline]
     pub fn table(&self, id: Oid) -> Option<&Arc<TableHandle>> {
         self.tables.get(&id)
+    }
+
+    /// The table whose rows are in this storage. Only one that was truncated or rewritten since it was made is looked for.
+    pub fn of_storage(&self, id: RelId) -> Option<&Arc<TableHandle>> {
+        let is = |t: &&Arc<TableHandle>| t.storage.id == id;
+        let mut all = self.tables.values();
+        self.tables.get(&id).filter(is).or_else(|| all.find(is))
     }
 }

@@ -49,6 +49,7 @@ mod table_modes;
 mod temp;
 mod temp_change;
 mod txn;
+mod used;
 mod uses;
 mod verify;
 mod waits;

@@ -4,7 +4,7 @@
 //! snapshot is below the next.
 
 use base::schema::{CANON_SPLIT, Schema};
-use base::{Error, Position, Result, SqlState, Watermarks};
+use base::{Error, Oid, Position, Result, SqlState, Watermarks};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -20,6 +20,7 @@ use crate::notifications::Notifications;
 use crate::races::Races;
 use crate::split::escrow::Escrow;
 use crate::stats::{Padded, Stats};
+use crate::used::Redefinitions;
 use crate::uses::Board;
 
 /// Why new writes are not taken: several of these, or none.
@@ -45,6 +46,8 @@ pub struct TxnManager {
     pub races: Races,
     /// (valid from, version), ascending; never empty.
     catalogs: RwLock<Vec<(Position, Arc<Catalog>)>>,
+    /// Taken after `catalogs`.
+    redefined: RwLock<Redefinitions>,
     /// Version of the newest schema.
     version: AtomicU64,
     next_id: Padded,
@@ -75,6 +78,7 @@ impl TxnManager {
             stats: Stats::default(),
             races: Races::default(),
             catalogs: RwLock::new(vec![(from, Arc::new(catalog))]),
+            redefined: RwLock::default(),
             version,
             next_id: Padded(AtomicU64::new(1)),
             next_oid: AtomicU64::new(next_oid),
@@ -105,8 +109,16 @@ impl TxnManager {
     }
 
     /// The newest schema and the position from which it holds.
-    pub(crate) fn newest_catalog(&self) -> (Position, Arc<Catalog>) {
+    pub fn newest_catalog(&self) -> (Position, Arc<Catalog>) {
         self.catalogs.read().last().expect("never empty").clone()
+    }
+
+    /// The newest change of what was used, or of anything where that is not known.
+    pub(crate) fn last_redefined(&self, used: Option<&[Oid]>) -> Position {
+        match used {
+            Some(used) => self.redefined.read().newest(used),
+            None => self.newest_catalog().0,
+        }
     }
 
     /// Version of the newest schema.
@@ -132,6 +144,10 @@ impl TxnManager {
             all.last().is_some_and(|(p, _)| *p < from),
             "schema versions are installed in order"
         );
+        if let Some((_, before)) = all.last() {
+            let mut redefined = self.redefined.write();
+            redefined.note(&before.schema, &catalog.schema, from);
+        }
         self.version.store(catalog.schema.version, Ordering::SeqCst);
         all.push((from, catalog));
     }

@@ -21,7 +21,6 @@
 
 use base::footprint::{RangeEntry, ReadEntry, RowSet, add_version};
 use base::{Error, Footprint, KeyRange, Position, RelId, Result, SqlState};
-use std::sync::Arc;
 use store::{View, pin};
 
 use crate::handle::TableHandle;
@@ -59,8 +58,7 @@ impl Txn {
             return Ok(());
         }
         for &storage in storages {
-            let mut tables = self.schema.catalog.tables.values();
-            let table = tables.find(|t| t.storage.id == storage);
+            let table = self.schema.catalog.of_storage(storage);
             let table = table.ok_or_else(changed)?;
             self.reads.ranges.push(RangeRead {
                 table: table.clone(),
@@ -177,9 +175,7 @@ impl Txn {
     pub(crate) fn take_over(&mut self, f: &Footprint, as_read: AsRead) -> Result<bool> {
         let guard = pin();
         let catalog = self.schema.catalog.clone();
-        let table = |storage| -> Option<&Arc<TableHandle>> {
-            catalog.tables.values().find(|t| t.storage.id == storage)
-        };
+        let table = |storage| catalog.of_storage(storage);
         let at = self.view()?.position();
         for r in &f.reads {
             let Some(t) = table(r.storage) else {

@@ -1,6 +1,8 @@
 //! Savepoints: where the writes of a transaction stood, by name. A later one of the same name hides an earlier one.
 //!
-//! Left out on purpose: reads. What was read since a savepoint stays read, and locks stay taken.
+//! A row that was locked at a site since then need not be as it was locked any more: in PostgreSQL the lock would be gone.
+//!
+//! Left out on purpose: reads. What was read since a savepoint stays read, and locks stay taken at this node.
 
 use base::{Error, Result, SqlState};
 
@@ -35,6 +37,7 @@ impl Txn {
         self.savepoints.push(Savepoint {
             name: name.into(),
             writes: self.writes.mark(),
+            locked: self.reads.locked.len(),
             put_off: PutOff::First(self.references.put_off.len()),
             deferred: self.references.deferred.clone(),
         });
@@ -62,6 +65,7 @@ impl Txn {
         self.references.deferred = self.savepoints[i].deferred.clone();
         self.rollback_schema(self.savepoints[i].writes);
         self.writes.rollback(self.savepoints[i].writes);
+        self.reads.locked.truncate(self.savepoints[i].locked);
         self.charge();
         Ok(())
     }

@@ -29,6 +29,7 @@ use crate::probe::{Deferred, FkProbe};
 use crate::range::{RangeRead, Spared};
 use crate::split::escrow::{Hold as Reserved, ValueName};
 use crate::temp::Temp;
+use crate::used::Used;
 use crate::uses::OwnUses;
 
 /// Waits of a transaction for others' changes at most.
@@ -112,6 +113,8 @@ pub(crate) struct Standing {
     pub(crate) moves: u32,
     /// It began at a site: its commit is another node's to decide.
     pub(crate) elsewhere: bool,
+    /// Of the schema, at a site.
+    pub(crate) used: Used,
 }
 
 /// Foreign keys that are still to be asked.
@@ -232,6 +235,7 @@ impl Escrowed {
 pub(crate) struct Savepoint {
     pub(crate) name: String,
     pub(crate) writes: usize,
+    pub(crate) locked: usize,
     pub(crate) put_off: PutOff,
     pub(crate) deferred: Deferred,
 }

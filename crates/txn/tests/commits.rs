@@ -308,6 +308,47 @@ fn a_candidate_is_refused_when_rights_have_changed() {
     assert_eq!(e.code(), base::SqlState::SERIALIZATION_FAILURE);
 }
 
+/// A candidate that says what it used is refused for a change of that alone.
+#[test]
+fn a_candidate_is_refused_for_what_it_used_only() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for (used, commits) in [(vec![PARENTS], true), (vec![PARENTS, CHILDREN], false)] {
+        let w = World::new(FkAction::NoAction);
+        w.run(|t| t.insert(&w.parents, &parent(1, 0, 1))).unwrap();
+        let mut a = w.begin(Isolation::RepeatableRead);
+        a.uses(used.clone());
+        a.update(&w.parents, &key(1), &parent(1, 1, 1)).unwrap();
+        let a = a.candidate(1).unwrap().encode();
+        let mut t = w.begin(Isolation::Serializable);
+        t.lock_schema().unwrap();
+        let mut def = w.children.table.def.clone();
+        def.owner = PARENTS + 50;
+        t.change_schema(vec![Change::Put(Object::Table(def))])
+            .unwrap();
+        w.commit(t).unwrap();
+        match w.adopt_and_commit(&a) {
+            Ok(_) => assert!(commits, "{used:?}"),
+            Err(e) => {
+                assert!(!commits, "{used:?}: {e:?}");
+                assert_eq!(e.code(), base::SqlState::SERIALIZATION_FAILURE);
+            }
+        }
+    }
+}
+
+/// What it wrote it has used, whether or not it says so.
+#[test]
+fn a_candidate_has_used_what_it_wrote() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = World::new(FkAction::NoAction);
+    let mut a = w.begin(Isolation::RepeatableRead);
+    a.uses([CHILDREN]);
+    a.insert(&w.parents, &parent(1, 0, 1)).unwrap();
+    assert_eq!(a.candidate(1).unwrap().used, Some(vec![PARENTS, CHILDREN]));
+    a.uses_all();
+    assert_eq!(a.candidate(1).unwrap().used, None);
+}
+
 /// READ COMMITTED stands at a newer snapshot with each statement. What an earlier one wrote was checked by the schema of then.
 #[test]
 fn a_candidate_is_refused_when_rights_have_changed_between_its_statements() {

@@ -508,6 +508,12 @@ pub(super) struct Readiness {
     pub write: Side,
 }
 
+impl sql::session::ClientSide for Readiness {
+    fn has_gone(&self) -> bool {
+        self.read.ended.load(Ordering::SeqCst)
+    }
+}
+
 /// One direction.
 #[derive(Default)]
 pub(super) struct Side {

@@ -38,7 +38,7 @@ use connection::End;
 use cores::{Core, Cores};
 use socket::{Inner, Socket};
 use sql::engine::Engine;
-use sql::session::{Reason, Severity, Shared};
+use sql::session::{ClientSide, Reason, Severity, Shared};
 use startup::Started;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -208,7 +208,7 @@ impl<E: Engine> Connections<E> {
             }
             Err(e) => return warn!(error = %e, "could not take a connection"),
         };
-        let own = core.clone();
+        let (own, peer) = (core.clone(), socket.peer());
         let before = self.open.fetch_add(1, Ordering::SeqCst);
         let full = before >= self.shared.max_connections as usize;
         let account = self.shared.sessions.memory.account();
@@ -220,7 +220,7 @@ impl<E: Engine> Connections<E> {
             } else {
                 self.accepted.fetch_add(1, Ordering::Relaxed);
             }
-            let end = self.serve(&mut wire, &origin, full, &own).await;
+            let end = self.serve((&mut wire, peer), &origin, full, &own).await;
             if let End::Fatal(e) = end {
                 debug!(code = %e.code(), error = %e, "connection ended");
                 wire.out.error(Severity::Fatal, &e);
@@ -235,7 +235,7 @@ impl<E: Engine> Connections<E> {
 
     async fn serve<S: Stream>(
         &self,
-        wire: &mut Wire<S>,
+        (wire, peer): (&mut Wire<S>, Arc<dyn ClientSide>),
         origin: &Origin,
         full: bool,
         core: &Arc<Core>,
@@ -258,6 +258,7 @@ impl<E: Engine> Connections<E> {
         }
         match started {
             Started::Session(mut session) => {
+                session.handle().set_peer(peer);
                 wire.session = Some(session.handle().clone());
                 let way = self.forward.as_ref().filter(|_| !session.is_adopted());
                 let mut forward = way.map(|p| Forwarder::new(p.clone(), core.clone()));

@@ -82,6 +82,11 @@ impl<T: Inner> Socket<T> {
         self.choice = Some(CoreChoice::default());
     }
 
+    /// Who is at the other end.
+    pub fn peer(&self) -> Arc<dyn sql::session::ClientSide> {
+        self.readiness.clone()
+    }
+
     fn has_read(&mut self) {
         self.reads = self.reads.saturating_add(1);
         let period = self.core.period();

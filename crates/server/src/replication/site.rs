@@ -12,6 +12,8 @@
 //!
 //! A session that gives up (a cancel, the end of its client) leaves its number to the primary: it may commit.
 //!
+//! Questions for numbers of sequences (`node::ranges`) go the same way. One that is asked twice draws two ranges, of which the first is lost.
+//!
 //! Left out on purpose: commits that are shown before the log brings them; the choice of another primary, which is a start with another
 //! `replica_of` or a promotion.
 
@@ -21,9 +23,9 @@ pub(super) mod words;
 use super::Primary;
 use super::commands;
 use super::copy_both::CopyBoth;
-use base::{Candidate, CommitWait, Error, Position, Result, SqlState};
+use base::{Candidate, CommitWait, Error, Oid, Position, Result, SqlState};
 use futures::channel::oneshot;
-use node::{Certifier, Node, Outcome, Request, Role};
+use node::{Certifier, Node, Numbers, Outcome, Request, Role};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
@@ -36,7 +38,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 use txn::Durability;
-use words::{Answer, Certify, decode_answer};
+use words::{Answer, Certify, Draw, decode_answer};
 
 /// A primary that says nothing for so long is taken for gone. It says that it is there more often than that (`certifier`).
 const SILENCE: Duration = Duration::from_secs(2);
@@ -70,6 +72,8 @@ pub struct SiteStats {
     pub repeated: AtomicU64,
     /// Nanoseconds between a request and its verdict, of all together.
     pub waited: AtomicU64,
+    /// Ranges of numbers that came.
+    pub ranges: AtomicU64,
 }
 
 /// A candidate without a verdict.
@@ -79,14 +83,31 @@ struct Pending {
     tell: oneshot::Sender<Verdict>,
 }
 
+/// A question for numbers of a sequence.
+struct Drawing {
+    count: u32,
+    sent: Sent,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    No,
+    Yes,
+    /// Nothing was decided: to be sent again soon.
+    Again,
+}
+
 /// Where it has committed; or why not, and a position at which that shows.
 type Verdict = std::result::Result<Position, (Error, Position)>;
 
 #[derive(Default)]
 struct Queue {
     waiting: HashMap<u64, Pending>,
-    /// Numbers to be sent.
+    /// Numbers to be sent, and those for which nothing was decided: to be sent again soon.
     out: Vec<u64>,
+    later: Vec<u64>,
+    /// Questions for numbers of sequences that have no answer.
+    draws: HashMap<Oid, Drawing>,
 }
 
 /// See the head of the file.
@@ -129,7 +150,7 @@ impl Certifier for Site {
             request: Certify {
                 number,
                 term: 0,
-                again: false,
+                again: None,
                 durability: r.durability,
                 candidate: r.candidate,
             },
@@ -170,6 +191,13 @@ impl Certifier for Site {
             }
         })
     }
+
+    fn draw(&self, sequence: Oid, count: u32) {
+        let sent = Sent::No;
+        let drawing = Drawing { count, sent };
+        self.queue.lock().draws.insert(sequence, drawing);
+        self.moved.notify_one();
+    }
 }
 
 impl Site {
@@ -187,6 +215,21 @@ impl Site {
     /// Candidates without a verdict.
     pub fn pending(&self) -> usize {
         self.queue.lock().waiting.len()
+    }
+
+    fn is_asking(&self) -> bool {
+        let q = self.queue.lock();
+        !q.waiting.is_empty() || !q.draws.is_empty()
+    }
+
+    fn came(&self, sequence: Oid, answer: Result<Numbers>) {
+        self.queue.lock().draws.remove(&sequence);
+        self.stats
+            .ranges
+            .fetch_add(u64::from(answer.is_ok()), Relaxed);
+        if let Some(node) = self.node.upgrade() {
+            node.numbers_came(sequence, answer);
+        }
     }
 
     fn tell(&self, number: u64, verdict: Verdict) {
@@ -213,10 +256,25 @@ impl Site {
             Answer::Later(number) => {
                 let mut q = self.queue.lock();
                 if q.waiting.contains_key(&number) {
-                    q.out.push(number);
+                    q.later.push(number);
+                }
+            }
+            Answer::Numbers(sequence, numbers) => self.came(sequence, Ok(numbers)),
+            Answer::NoNumbers(sequence, e) => self.came(sequence, Err(e)),
+            Answer::DrawLater(sequence) => {
+                if let Some(d) = self.queue.lock().draws.get_mut(&sequence) {
+                    d.sent = Sent::Again;
                 }
             }
         }
+    }
+
+    /// What nothing was decided for is sent again.
+    fn again(&self) {
+        let q = &mut *self.queue.lock();
+        q.out.append(&mut q.later);
+        let again = q.draws.values_mut().filter(|d| d.sent == Sent::Again);
+        again.for_each(|d| d.sent = Sent::No);
     }
 
     /// What the log has brought is decided; what has no session any more is forgotten. Whether anything waits.
@@ -234,7 +292,7 @@ impl Site {
                 brought.extend(at.map(|at| (*number, at)));
                 at.is_some() || !p.tell.is_canceled()
             });
-            q.waiting.len() > brought.len()
+            q.waiting.len() > brought.len() || !q.draws.is_empty()
         };
         let shown = node.marks().published.get();
         for (number, at) in brought {
@@ -249,6 +307,8 @@ impl Site {
     /// A connection ended: what waits goes over the next one.
     fn lost(&self) {
         let q = &mut *self.queue.lock();
+        q.draws.values_mut().for_each(|d| d.sent = Sent::No);
+        q.later.clear();
         q.out = q.waiting.keys().copied().collect();
     }
 
@@ -263,8 +323,20 @@ impl Site {
             };
             p.request.term = term;
             link.send_with(|out| p.request.encode(out));
-            if std::mem::replace(&mut p.request.again, true) {
+            if p.request.again.replace(p.after).is_some() {
                 self.stats.repeated.fetch_add(1, Relaxed);
+            }
+        }
+        for (&sequence, d) in &mut q.draws {
+            if d.sent == Sent::No {
+                d.sent = Sent::Yes;
+                let count = d.count;
+                let draw = Draw {
+                    sequence,
+                    term,
+                    count,
+                };
+                link.send_with(|out| draw.encode(out));
             }
         }
     }
@@ -273,28 +345,30 @@ impl Site {
     async fn drive<S: AsyncRead + AsyncWrite>(&self, link: &mut CopyBoth<S>) -> Result<Error> {
         let mut heard = Instant::now();
         let mut look = tokio::time::interval(LOOK);
-        let (mut again, mut decided) = (false, false);
+        let (mut again, mut decided) = (None, false);
         let mut undecided: Option<Instant> = None;
         let ended = |decided, why| match decided {
             true => Ok(why),
             false => Err(why),
         };
         loop {
-            if !again {
-                self.send(link);
-            }
+            self.send(link);
+            let due = again.unwrap_or_else(Instant::now);
             tokio::select! {
                 a = link.next_as(decode_answer) => match a {
                     Ok(a) => {
                         heard = Instant::now();
                         match a {
                             Answer::IAm => {}
-                            Answer::Committed(..) | Answer::Refused(..) => {
+                            Answer::Committed(..)
+                            | Answer::Refused(..)
+                            | Answer::Numbers(..)
+                            | Answer::NoNumbers(..) => {
                                 (decided, undecided) = (true, None);
                             }
-                            Answer::Later(_) => {
+                            Answer::Later(_) | Answer::DrawLater(_) => {
                                 // Not at once again.
-                                again = true;
+                                again.get_or_insert(heard + AGAIN);
                                 undecided.get_or_insert(heard);
                             }
                         }
@@ -306,8 +380,11 @@ impl Site {
                     }
                     Err(e) => return ended(decided, e),
                 },
-                () = self.moved.notified(), if !again => {}
-                () = tokio::time::sleep(AGAIN), if again => again = false,
+                () = self.moved.notified() => {}
+                () = tokio::time::sleep_until(due), if again.is_some() => {
+                    again = None;
+                    self.again();
+                }
                 _ = look.tick() => {
                     if !self.look() {
                         heard = Instant::now();
@@ -338,7 +415,7 @@ impl Site {
     async fn carry(&self) {
         let mut failures = 0u32;
         loop {
-            while self.pending() == 0 {
+            while !self.is_asking() {
                 self.moved.notified().await;
             }
             match self.connect_and_drive().await {
@@ -376,6 +453,8 @@ impl Site {
                 let all = q.waiting.iter();
                 all.map(|(number, p)| (*number, p.after)).collect()
             };
+            self.queue.lock().draws.clear();
+            node.draws_no_more();
             for (number, after) in waiting {
                 let shows = node.marks().published.get();
                 match node.outcome(number, after) {

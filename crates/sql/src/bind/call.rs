@@ -66,7 +66,13 @@ impl Binder<'_> {
 
     /// A resolved scalar function on bound arguments.
     fn apply(&mut self, f: Resolved, args: Vec<Bound>) -> Result<Bound> {
+        let draws = f.name == "nextval" && args.iter().all(|a| matches!(a.expr, Expr::Const(_)));
+        let before = self.looks_up;
         let exprs = self.arguments(&f, args)?;
+        if draws {
+            // Its sequence is known now; which one it is a definition says.
+            (self.looks_up, self.by_definitions) = (before, true);
+        }
         if let Kind::Cast = f.kind {
             let from = Bound {
                 expr: exprs.into_iter().next().expect("one argument"),

@@ -50,7 +50,13 @@ impl Binder<'_> {
         if let (Some(ty), Some(items)) = (to.ty.composite(), super::json_rows::fields(&b)) {
             return self.row_as(items.to_vec(), ty, context).map(Some);
         }
-        self.looks_up |= names_relations(from.ty) || names_relations(to.ty);
+        if names_relations(from.ty) || names_relations(to.ty) {
+            // The names of a stored default were looked up when it was made.
+            match self.stored {
+                true => self.by_definitions = true,
+                false => self.looks_up = true,
+            }
+        }
         if from.ty == Type::Unknown {
             match &b.expr {
                 Expr::Param(i) => {

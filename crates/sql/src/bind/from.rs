@@ -520,11 +520,13 @@ impl Binder<'_> {
             })?;
             // What is bound here is read only if the statement reads it, too, and was looked up when the index was made.
             let (used, around) = (self.used.clone(), self.in_rule.replace("index expression"));
-            let (stored, looks_up) = (std::mem::replace(&mut self.stored, true), self.looks_up);
+            let stored = std::mem::replace(&mut self.stored, true);
+            let before = (self.looks_up, self.by_definitions);
             let mut env = Env::plain(&scope, "index expressions");
             let bound = self.expr(&super::parse_expr(text)?, &mut env);
             (self.used, self.in_rule) = (used, around);
-            (self.stored, self.looks_up) = (stored, looks_up);
+            self.stored = stored;
+            (self.looks_up, self.by_definitions) = before;
             self.used.resize(self.names.len(), false);
             let expr = bound?.expr;
             self.by_numbers |= expr.any(&mut |e| matches!(e, Expr::Const(v) if is_number(v)));
@@ -601,7 +603,7 @@ impl Binder<'_> {
 
     /// Binds a part of a view's query: its names mean what they meant where the view was made.
     pub(super) fn within_view<R>(&mut self, v: &ViewDef, f: impl FnOnce(&mut Self) -> R) -> R {
-        self.looks_up = true;
+        self.by_definitions = true;
         let (stars, unqualified) = (self.stars.take(), self.unqualified.take());
         let schema_of = &self.cx.catalog.schema;
         let name = |n: Oid| schema_of.namespace(n).map(|n| n.name.clone());

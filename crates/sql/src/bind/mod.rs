@@ -136,8 +136,10 @@ pub(crate) struct Binder<'a> {
     pub locks_rows: bool,
     /// Calls a function that moves a sequence.
     pub writes: bool,
-    /// What it shows depends on the schema beside the tables that it reads: a view, a name that is looked up when it runs.
+    /// Names are looked up when it runs.
     pub looks_up: bool,
+    /// It is made of definitions beside those of its tables: views, types.
+    pub by_definitions: bool,
     /// An index of a table that it names is over an expression, or has a condition, with a number in it.
     pub by_numbers: bool,
     /// Reads the state of a sequence by a function.
@@ -186,6 +188,7 @@ impl<'a> Binder<'a> {
             locks_rows: false,
             writes: false,
             looks_up: false,
+            by_definitions: false,
             by_numbers: false,
             sequences: false,
             depth: 0,
@@ -242,7 +245,7 @@ impl<'a> Binder<'a> {
         if let Err(e) = &built_in
             && e.code() == SqlState::UNDEFINED_OBJECT
         {
-            self.looks_up = true;
+            self.by_definitions = true;
             if let Some(n) = user_types::schema_of(text) {
                 self.name_schema(&n)?;
             }
@@ -334,6 +337,7 @@ impl<'a> Binder<'a> {
             schemas: self.schemas,
             locks_rows: self.locks_rows,
             looks_up,
+            by_definitions: self.by_definitions,
             by_numbers: self.by_numbers,
             sequences: self.sequences,
             deepest: self.deepest,

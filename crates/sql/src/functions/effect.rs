@@ -3,7 +3,7 @@
 //! ```text
 //! function                     at_primary  draws  lock  lasting  ties
 //! canon_txn_status                 x
-//! nextval                          x         x                           a second run draws another number
+//! nextval                                    x                           at the primary or at a site; a second run draws another number
 //! setval                           x         x             x
 //! pg_notify                        x                       x
 //! pg_advisory_lock …               x                x      x       x     of the session
@@ -20,7 +20,7 @@
 pub struct Effect {
     /// A statement that calls it runs at the primary.
     pub at_primary: bool,
-    /// The session may ask for the number later, by `currval` or `lastval`.
+    /// It draws a number, which runs at the primary or at a site. The session may ask for the number later, by `currval` or `lastval`.
     pub draws: bool,
     /// A statement that calls it runs at the primary, also in a transaction that may not write.
     pub lock: bool,
@@ -43,11 +43,12 @@ pub(super) const AT_PRIMARY: Effect = Effect {
 };
 pub(super) const DRAWS: Effect = Effect {
     draws: true,
-    ..AT_PRIMARY
+    ..NONE
 };
 pub(super) const SETS_SEQUENCE: Effect = Effect {
     lasting: true,
-    ..DRAWS
+    draws: true,
+    ..AT_PRIMARY
 };
 pub(super) const WRITES: Effect = Effect {
     lasting: true,

@@ -52,8 +52,10 @@ pub(crate) struct Statement {
     pub locks_rows: bool,
     /// Calls a function that moves a sequence, or writes a table.
     pub writes: bool,
-    /// What it shows depends on the schema beside the tables that it reads: a view, a name that is looked up when it runs.
+    /// Names are looked up when it runs.
     pub looks_up: bool,
+    /// It is made of definitions beside those of its tables: views, types.
+    pub by_definitions: bool,
     /// Which index serves it may depend on a number in its text.
     pub by_numbers: bool,
     /// Reads the state of a sequence by a function.

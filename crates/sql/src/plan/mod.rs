@@ -86,6 +86,7 @@ pub(crate) fn physical(
             root,
             subplans,
             looks_up: s.looks_up,
+            by_definitions: s.by_definitions,
             by_numbers: s.by_numbers,
             sequences: s.sequences,
             ctes: s.ctes,

@@ -68,8 +68,10 @@ impl Prepared {
 pub struct Touches {
     /// Storages, each once.
     pub tables: Vec<RelId>,
-    /// The schema: catalog relations, functions that look names up, views.
+    /// The schema: catalog relations, functions that look names up, views, types.
     pub catalog: bool,
+    /// The schema as a whole: any change of it may change the answer. A view or a type alone does not bring that.
+    pub all_names: bool,
     /// The state of a sequence, which has no versions.
     pub unversioned: bool,
 }
@@ -88,8 +90,10 @@ pub struct Plan {
     pub root: Root,
     /// Plans of subqueries used as values; [`crate::expr::Subquery::plan`] is the place.
     pub subplans: Vec<Node>,
-    /// It looks names up in the schema, or is made of a view, which may have changed.
+    /// It looks names up in the schema when it runs.
     pub looks_up: bool,
+    /// It is made of definitions beside those of its tables, which may have changed: views, types.
+    pub by_definitions: bool,
     /// Which index serves it may depend on a number in its text.
     pub by_numbers: bool,
     /// It reads the state of a sequence by a function.
@@ -118,6 +122,7 @@ impl Plan {
             root: Root::Rows(Node::Once(Arc::new(vec![]))),
             subplans: vec![],
             looks_up: false,
+            by_definitions: false,
             by_numbers: false,
             sequences: false,
             ctes: 0,

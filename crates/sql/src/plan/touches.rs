@@ -51,7 +51,8 @@ impl Touches {
     }
 
     fn plan(&mut self, p: &Plan) {
-        self.catalog |= p.looks_up;
+        self.catalog |= p.looks_up || p.by_definitions;
+        self.all_names |= p.looks_up;
         self.unversioned |= p.sequences;
         for root in p.steps.iter().map(|s| &s.root).chain([&p.root]) {
             self.root(root);
@@ -77,6 +78,7 @@ impl Touches {
                 let of = Touches::of(&inner.plan);
                 // A plan is one of the newest schema's, as its result is.
                 self.catalog |= !of.is_empty();
+                self.all_names |= !of.is_empty();
                 if options.analyze {
                     self.plan(&inner.plan);
                 }
@@ -114,7 +116,9 @@ impl Touches {
                         "pg_prepared_statements",
                         "pg_locks",
                     ];
-                    self.catalog |= !own.contains(&t.name());
+                    let names = !own.contains(&t.name());
+                    self.catalog |= names;
+                    self.all_names |= names;
                 }
                 CatalogSource::Sequence(_) => self.unversioned = true,
             },
@@ -253,6 +257,37 @@ mod tests {
         }
         for sql in ["SELECT 25::regtype", "SELECT pg_typeof(1)::text"] {
             assert_eq!(flags(sql), (0, false, false), "{sql}");
+        }
+    }
+
+    /// Any change of the schema counts for a plan that looks names up, and not for one that is made of a view.
+    #[test]
+    fn a_view_is_no_look_at_the_whole_schema() {
+        let db = TestDb::new();
+        db.run("CREATE TABLE a (id int PRIMARY KEY, v int)")
+            .unwrap();
+        db.run("CREATE VIEW seen AS SELECT v FROM a; CREATE SEQUENCE s; CREATE TABLE numbered (id serial, v int)")
+            .unwrap();
+        let names = |sql: &str| {
+            let p = db.prepare(sql, &[]).unwrap();
+            (p.touches().catalog, p.touches().all_names)
+        };
+        for sql in [
+            "SELECT * FROM seen",
+            "INSERT INTO a SELECT v FROM seen",
+            "INSERT INTO numbered (v) VALUES (1)",
+            "SELECT nextval('s')",
+        ] {
+            assert_eq!(names(sql), (true, false), "{sql}");
+        }
+        for sql in [
+            "SELECT * FROM pg_class",
+            "SELECT * FROM seen WHERE v IN (SELECT oid::int FROM pg_class)",
+            "SELECT 'a'::regclass::oid",
+            "SELECT nextval($1)",
+            "SELECT current_schema",
+        ] {
+            assert_eq!(names(sql), (true, true), "{sql}");
         }
     }
 

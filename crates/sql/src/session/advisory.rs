@@ -36,7 +36,7 @@ impl Wake for Unpark {
 }
 
 /// Waits on this thread.
-fn wait_here<F: Future>(future: F) -> F::Output {
+pub(super) fn wait_here<F: Future>(future: F) -> F::Output {
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut future = pin!(future);
     loop {

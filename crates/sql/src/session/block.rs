@@ -394,6 +394,7 @@ impl<E: Engine> Session<E> {
             return Ok(());
         };
         let says = self.say_with(&mut txn);
+        self.note_drawn(&mut txn);
         let writes = txn.has_writes();
         if writes {
             self.handle.commit_waits(Handle::ROOM);
@@ -460,6 +461,7 @@ impl<E: Engine> Session<E> {
         self.undo_settings();
         let seen = txn.map(|t| self.shared.engine.rollback(t));
         self.temp_returned();
+        self.state.numbers.used.get_mut().clear();
         self.unsay();
         self.state.rollback_locks(0);
         let seen = seen?;

@@ -26,6 +26,8 @@ pub enum Runs {
     Rows,
     /// It locks rows: the same.
     Locks,
+    /// It draws numbers of sequences, and changes nothing else: the same.
+    Numbers,
     Primary,
 }
 
@@ -80,6 +82,7 @@ impl Class {
             c if c.more || c.functions.at_primary => Runs::Primary,
             c if c.locks_rows => Runs::Locks,
             c if c.rows => Runs::Rows,
+            c if c.functions.draws => Runs::Numbers,
             _ => Runs::Anywhere,
         }
     }
@@ -177,7 +180,7 @@ mod tests {
         for (sql, runs) in [
             ("SELECT 1", Runs::Anywhere),
             ("SELECT nextvals, 'pg_advisory' FROM t", Runs::Anywhere),
-            ("SELECT 'nextval'", Runs::Primary),
+            ("SELECT 'nextval'", Runs::Numbers),
             ("SELECT pg_promote()", Runs::Anywhere),
             (
                 "VALUES (1, (SELECT max(a) FROM t -- FOR UPDATE\n))",
@@ -197,11 +200,13 @@ mod tests {
             ),
             ("SELECT * FROM (SELECT a FROM t FOR SHARE) x", Runs::Locks),
             ("SELECT 1 AS a INTO t", Runs::Primary),
-            ("SELECT a FROM (SELECT nextval('s') AS a) x", Runs::Primary),
-            ("SELECT * FROM nextval('s')", Runs::Primary),
-            ("SELECT PG_CATALOG.\"nextval\"('s')", Runs::Primary),
+            ("SELECT a FROM (SELECT nextval('s') AS a) x", Runs::Numbers),
+            ("SELECT * FROM nextval('s')", Runs::Numbers),
+            ("SELECT PG_CATALOG.\"nextval\"('s')", Runs::Numbers),
             ("SELECT 1 WHERE pg_try_advisory_lock(1)", Runs::Primary),
-            ("INSERT INTO t VALUES (nextval('s'))", Runs::Primary),
+            ("INSERT INTO t VALUES (nextval('s'))", Runs::Rows),
+            ("SELECT setval('s', nextval('r'))", Runs::Primary),
+            ("EXPLAIN ANALYZE SELECT nextval('s')", Runs::Numbers),
             ("EXPLAIN ANALYZE INSERT INTO t VALUES (1)", Runs::Primary),
             (
                 "EXPLAIN (ANALYZE, COSTS off) UPDATE t SET a = 1",
@@ -215,7 +220,8 @@ mod tests {
 
     #[test]
     fn functions_are_found_in_any_case() {
-        assert!(class("SELECT NextVal('s')").functions.at_primary);
+        assert!(class("SELECT NextVal('s')").functions.draws);
+        assert!(class("SELECT SETVAL('s', 1)").functions.at_primary);
         assert!(class("SELECT pg_advisory_lock(1)").functions.ties);
         assert!(class("SELECT count(pg_notify('a', 'b'))").functions.lasting);
     }

@@ -159,6 +159,7 @@ impl<E: Engine> Session<E> {
         let role = self.state.current_role.get();
         let schema = self.block.txn.as_ref().expect("begun").catalog();
         super::planner_api::check_privileges(&schema.schema, role, &plan.prepared)?;
+        self.note_used(&plan.prepared);
         let mut run = Run::new(st.clone(), plan, values, Formats::Text);
         let txn = self.block.txn.as_mut().expect("begun");
         run.park(txn);

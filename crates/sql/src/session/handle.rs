@@ -13,8 +13,8 @@ use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use txn::Interrupt;
 
@@ -60,6 +60,8 @@ pub enum Waits {
     Replicas,
     /// A commit of a site waits for its primary.
     Verdict,
+    /// A site has asked its primary for numbers of a sequence.
+    Numbers,
 }
 
 impl Waits {
@@ -73,8 +75,15 @@ impl Waits {
             Waits::FullDisk => ("IO", "DiskFull"),
             Waits::Replicas => ("IPC", "SyncRep"),
             Waits::Verdict => ("IPC", "CommitVerdict"),
+            Waits::Numbers => ("IPC", "SequenceNumbers"),
         }
     }
+}
+
+/// The other end of a session's connection.
+pub trait ClientSide: Send + Sync {
+    /// Whether it has closed the connection. What it sent before may not have been read yet.
+    fn has_gone(&self) -> bool;
 }
 
 /// A deadline that has passed.
@@ -107,6 +116,9 @@ pub struct Handle {
     pub account: Arc<Account>,
     /// It was ended because it had the most memory while nothing of it ran.
     starved: AtomicBool,
+    /// The client, and whether what runs ends with it (`client_connection_check_interval`).
+    peer: OnceLock<Arc<dyn ClientSide>>,
+    needs_peer: AtomicBool,
 }
 
 impl Handle {
@@ -130,6 +142,8 @@ impl Handle {
             secret,
             account,
             starved: AtomicBool::new(false),
+            peer: OnceLock::new(),
+            needs_peer: AtomicBool::new(false),
             interrupt: Arc::default(),
             waker: AtomicWaker::new(),
             leaving: AtomicBool::new(false),
@@ -176,6 +190,18 @@ impl Handle {
             true => Reason::Memory,
             false => Reason::Terminate,
         });
+    }
+
+    /// The session's client is this one.
+    pub fn set_peer(&self, peer: Arc<dyn ClientSide>) {
+        // A session has one.
+        _ = self.peer.set(peer);
+    }
+
+    /// Whether the session ends when its client goes while something runs.
+    #[inline]
+    pub fn need_peer(&self, needed: bool) {
+        self.needs_peer.store(needed, Ordering::Relaxed);
     }
 
     /// Whether it was ended because of what it kept in memory.
@@ -330,6 +356,10 @@ impl Handle {
         }
         if due(&self.wait_deadline) {
             self.waker.wake();
+        }
+        if self.needs_peer.load(Ordering::Relaxed) && self.peer.get().is_some_and(|p| p.has_gone())
+        {
+            self.interrupt(Reason::Terminate);
         }
         // It was asked to end, and does so when the state of its commit is known: it looks again.
         if self.commit.load(Ordering::Relaxed) != 0 && self.interrupted().is_some() {

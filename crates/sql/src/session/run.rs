@@ -23,6 +23,7 @@ use super::{Deed, Session, block};
 use crate::engine::Engine;
 use crate::exec::{ExecContext, Execution, Go};
 use crate::plan::{Prepared, StatementKind};
+use crate::reading::Waiting;
 use base::{Error, Result, SqlState, Value};
 use futures::future::{Either, select};
 use std::pin::pin;
@@ -156,6 +157,8 @@ pub(super) enum Again {
     Blocked,
     /// The snapshot has to move.
     Restart,
+    /// It waits for numbers of a sequence.
+    Numbers(Waiting<()>),
 }
 
 /// How one run ends that gives no result.
@@ -191,7 +194,7 @@ impl Unfinished {
     pub(super) fn here(self) -> Stop {
         match self {
             Unfinished::Again(Again::Blocked) => Stop::Blocked,
-            Unfinished::Again(Again::Restart) => Stop::Restart,
+            Unfinished::Again(Again::Restart | Again::Numbers(_)) => Stop::Restart,
             Unfinished::Exit(e) => Stop::Error(e.here()),
         }
     }
@@ -264,6 +267,7 @@ impl<E: Engine> Session<E> {
         let deadline = hot.statement_timeout.map_or(0, |t| {
             self.shared.host.monotonic_millis() + t.as_millis() as u64
         });
+        self.handle.need_peer(hot.needs_client);
         // A cancel that came since the text was begun to be read is meant for what it says.
         match std::mem::replace(&mut self.begun, true) {
             true => self.handle.limit(deadline),
@@ -279,6 +283,7 @@ impl<E: Engine> Session<E> {
     /// The session waits for its client.
     pub fn idle(&mut self) {
         self.handle.end();
+        self.handle.need_peer(false);
         self.begun = false;
         let mut a = self.handle.activity.lock();
         a.state = match self.block.kind {
@@ -383,7 +388,10 @@ impl<E: Engine> Session<E> {
                 self.await_winner().await?;
             }
             self.state.goes_on.set(false);
+            let whole = matches!(&*work, Work::Rows { run, .. } if run.parked.is_none());
+            self.state.numbers.may_run_again.set(whole);
             let r = self.once(c, work).await;
+            self.state.numbers.may_run_again.set(false);
             let e = match r {
                 Ok(ended) if read && !ended.suspended => {
                     let txn = self.block.txn.as_mut().expect("a statement runs in one");
@@ -411,12 +419,15 @@ impl<E: Engine> Session<E> {
             };
             let again = match e {
                 Unfinished::Again(again) => again,
-                Unfinished::Exit(e) => {
-                    let e = self.follow_function(e);
-                    let told = !e.is_for_others();
-                    self.undo_statement(settings, told);
-                    return Err(e);
-                }
+                Unfinished::Exit(e) => match self.state.numbers.awaited.take() {
+                    Some(numbers) => Again::Numbers(numbers),
+                    None => {
+                        let e = self.follow_function(e);
+                        let told = !e.is_for_others();
+                        self.undo_statement(settings, told);
+                        return Err(e);
+                    }
+                },
             };
             // Rows that have been sent cannot be taken back.
             let sent = !c.rewind(mark);
@@ -432,6 +443,7 @@ impl<E: Engine> Session<E> {
             }
             match again {
                 Again::Blocked => self.wait_for_lock().await?,
+                Again::Numbers(numbers) => self.wait_for_numbers(numbers).await?,
                 Again::Restart => {
                     let restarts = &self.shared.counters.restarts;
                     restarts.fetch_add(1, Ordering::Relaxed);
@@ -560,6 +572,8 @@ impl<E: Engine> Session<E> {
         // One that could go to the primary when it began may stay here by now.
         let stays = self.follows() && !forward && !self.forward.moved;
         self.state.read_only.set(txn.is_read_only() || stays);
+        let draws = !txn.is_read_only() && self.draws_here();
+        self.state.numbers.here.set(draws);
         let old = self.state.catalog.get_mut();
         if !txn.sees(old) {
             *old = txn.catalog();
@@ -754,11 +768,9 @@ impl<E: Engine> Session<E> {
         }
         let role = self.state.current_role.get();
         let schema = &self.state.catalog.get_mut().schema;
-        Ok(planner_api::check_privileges(
-            schema,
-            role,
-            &run.plan.prepared,
-        )?)
+        planner_api::check_privileges(schema, role, &run.plan.prepared)?;
+        self.note_used(&run.plan.prepared);
+        Ok(())
     }
 
     pub(super) async fn wait_for_lock(&mut self) -> Result<()> {
@@ -817,6 +829,24 @@ impl<E: Engine> Session<E> {
             Some(why) => Err(interruption(why)),
             None if deadlock.is_some() => Err(deadlock.expect("looked at")),
             None => Err(lock_timeout()),
+        }
+    }
+
+    /// Waits for numbers of a sequence, between two runs of a statement.
+    pub(super) async fn wait_for_numbers(&mut self, numbers: Waiting<()>) -> Result<()> {
+        self.handle.begin_wait(0, Waits::Numbers);
+        let came = {
+            let interrupted = pin!(self.handle.interruption());
+            match select(numbers, interrupted).await {
+                Either::Left((came, _)) => Some(came),
+                Either::Right(_) => None,
+            }
+        };
+        self.handle.end_wait();
+        match (came, self.handle.interrupted()) {
+            (Some(came), _) => came,
+            (None, Some(why)) => Err(interruption(why)),
+            (None, None) => Ok(()),
         }
     }
 

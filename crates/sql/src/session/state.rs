@@ -17,10 +17,12 @@ use crate::ddl::privileges;
 use crate::engine::{CheckCancelled, Engine, MembershipChange, Outcome};
 use crate::functions::SessionContext;
 use base::schema::{Relation, Schema, SequenceDef, ViewDef, privilege};
-use base::{CommitWait, Error, Oid, Position, Result, SqlState, Type, Value};
+use base::{CommitWait, Drawn, Error, Oid, Position, Result, SqlState, Type, Value};
+use futures::future::{Either, select};
 use sqlparser::tokenizer::Location;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -64,6 +66,8 @@ pub(super) struct State<E: Engine> {
     pub told: Cell<Position>,
     /// What has to be published before numbers of sequences are told that the transaction was given.
     pub drawn: Cell<Position>,
+    /// The session's numbers at a site (`numbers`).
+    pub numbers: super::numbers::Drawing,
     pub prepared: RefCell<Vec<PreparedRow>>,
     pub cursors: RefCell<Vec<CursorRow>>,
     /// What functions have warned of and the client was not told yet.
@@ -102,6 +106,7 @@ impl<E: Engine> State<E> {
             goes_on: Cell::new(false),
             seen: Cell::new(Position::ZERO),
             drawn: Cell::new(Position::ZERO),
+            numbers: Default::default(),
             told: Cell::new(Position::ZERO),
             prepared: RefCell::default(),
             cursors: RefCell::default(),
@@ -304,13 +309,58 @@ impl<E: Engine> State<E> {
         self.schema().temporary() == Some(def.namespace)
     }
 
-    /// Temporary sequences may be drawn from where the session may not write.
-    fn may_draw(&self, sequence: Oid, what: &str) -> Result<()> {
+    /// Temporary sequences may be drawn from and set where the session may not write.
+    fn may_move(&self, sequence: Oid, what: &str) -> Result<()> {
         let temporary = self.schema().temporary().is_some();
         let own = temporary && self.sequence(sequence).is_ok_and(|d| self.is_own(&d));
         match own {
             true => Ok(()),
             false => self.may_write(what),
+        }
+    }
+
+    /// The same of numbers, which a site gives itself.
+    fn may_draw(&self, sequence: Oid) -> Result<()> {
+        match self.numbers.here.get() {
+            true => Ok(()),
+            false => self.may_move(sequence, "nextval()"),
+        }
+    }
+
+    /// The next number of a sequence that is not temporary.
+    fn draw(&self, def: &SequenceDef) -> Result<i64> {
+        let drawing = &self.numbers;
+        loop {
+            let numbers = match self.shared.engine.nextval(def)? {
+                Drawn::Number(n, at) => {
+                    self.drew(at);
+                    drawing.may_run_again.set(false);
+                    if drawing.here.get() && !drawing.used.borrow().contains(&def.id) {
+                        drawing.used.borrow_mut().push(def.id);
+                    }
+                    return Ok(n);
+                }
+                Drawn::Coming(numbers) => numbers,
+            };
+            if drawing.may_run_again.take() {
+                *drawing.awaited.borrow_mut() = Some(numbers);
+                return Err(Error::internal("a statement waits for numbers"));
+            }
+            self.shared.host.aside();
+            self.handle.begin_wait(0, Waits::Numbers);
+            let came = {
+                let interrupted = pin!(self.handle.interruption());
+                match super::advisory::wait_here(select(numbers, interrupted)) {
+                    Either::Left((came, _)) => Some(came),
+                    Either::Right(_) => None,
+                }
+            };
+            self.handle.end_wait();
+            match (came, self.handle.interrupted()) {
+                (Some(came), _) => came?,
+                (None, Some(why)) => return Err(super::run::interruption(why)),
+                (None, None) => {}
+            }
         }
     }
 
@@ -455,21 +505,17 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn nextval(&self, sequence: Oid) -> Result<i64> {
-        self.may_draw(sequence, "nextval()")?;
+        self.may_draw(sequence)?;
         self.may_use(sequence, privilege::USAGE | privilege::UPDATE)?;
         self.next_identity(sequence)
     }
 
     fn next_identity(&self, sequence: Oid) -> Result<i64> {
-        self.may_draw(sequence, "nextval()")?;
+        self.may_draw(sequence)?;
         let def = self.sequence(sequence)?;
         let v = match self.is_own(&def) {
             true => self.own_sequences.next(&def)?,
-            false => {
-                let (v, at) = self.shared.engine.nextval(&def)?;
-                self.drew(at);
-                v
-            }
+            false => self.draw(&def)?,
         };
         self.last_values.borrow_mut().insert(sequence, v);
         self.last_sequence.set(Some(sequence));
@@ -500,7 +546,7 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn setval(&self, sequence: Oid, value: i64, is_called: bool) -> Result<i64> {
-        self.may_draw(sequence, "setval()")?;
+        self.may_move(sequence, "setval()")?;
         let def = self.sequence(sequence)?;
         self.may_use(sequence, privilege::UPDATE)?;
         match self.is_own(&def) {

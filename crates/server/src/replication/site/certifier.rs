@@ -13,13 +13,15 @@
 //! Left out on purpose: several threads for the short candidates of one site. Each site has its own connection, which is on one of the server's
 //! cores.
 
-use super::words::{Answer, Certify, decode_asked};
+use super::words::{Answer, Asked, Certify, Draw, decode_asked};
 use crate::replication::copy_both::{CopyBoth, lost};
 use base::{Candidate, CommitWait, Error, Position, Result, SqlState};
 use env::turns::afterwards;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use node::{Node, Outcome, Verdict};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -41,10 +43,23 @@ const FEW: u64 = 1_000;
 
 type Answering = BoxFuture<'static, Answer>;
 
+/// [`afterwards`], of a future that its task polls beside others: it is polled again only if it is woken.
+async fn behind_the_others() {
+    let mut others = pin!(afterwards());
+    poll_fn(|cx| {
+        let behind = others.as_mut().poll(cx);
+        if behind.is_pending() {
+            cx.waker().wake_by_ref();
+        }
+        behind
+    })
+    .await;
+}
+
 /// A verdict, once it may leave.
 async fn committed(node: Arc<Node>, number: u64, held: CommitWait) -> Answer {
     // Candidates that came with this one have committed by then: one flush for all.
-    afterwards().await;
+    behind_the_others().await;
     node.flush_here(false);
     node.published(held).await;
     Answer::Committed(number, held.position())
@@ -68,11 +83,8 @@ fn decides_no_more(code: SqlState) -> bool {
 /// What has become of a candidate that is not readable here. Nothing of it commits from now on.
 fn unreadable(node: &Arc<Node>, asked: &Certify) -> Answer {
     let number = asked.number;
-    // One that was sent before may have been certified by another primary, at any position.
-    let after = match asked.again {
-        true => Position::ZERO,
-        false => Position::MAX,
-    };
+    // One that was sent before may have been certified by another primary.
+    let after = asked.again.unwrap_or(Position::MAX);
     let (code, what) = match node.outcome(number, after) {
         Outcome::Committed(at) => return Answer::Committed(number, at),
         Outcome::Running => return Answer::Later(number),
@@ -134,7 +146,8 @@ fn decide(node: &Arc<Node>, asked: &Certify, candidate: Option<Candidate>) -> An
             answer => Box::pin(std::future::ready(answer)),
         };
     };
-    let verdict = node.certify_as(&candidate, asked.durability, asked.again);
+    let after = asked.again.unwrap_or(Position::MAX);
+    let verdict = node.certify_as(&candidate, asked.durability, after);
     match verdict {
         Ok(Verdict::Committed(held)) => Box::pin(committed(node.clone(), number, held)),
         Ok(Verdict::Running) => Box::pin(later(number)),
@@ -143,6 +156,31 @@ fn decide(node: &Arc<Node>, asked: &Certify, candidate: Option<Candidate>) -> An
             let at = node.marks().installed.get();
             Box::pin(async move { Answer::Refused(number, at, e) })
         }
+    }
+}
+
+/// Draws numbers for a site; they leave once it is certain that they are drawn.
+fn draw(node: &Arc<Node>, asked: Draw) -> Answering {
+    let sequence = asked.sequence;
+    let later = || async move {
+        tokio::time::sleep(AGAIN).await;
+        Answer::DrawLater(sequence)
+    };
+    if node.region().term() != asked.term {
+        return Box::pin(later());
+    }
+    match node.draw_range(sequence, asked.count) {
+        Ok((numbers, at)) => {
+            let node = node.clone();
+            Box::pin(async move {
+                behind_the_others().await;
+                node.flush_here(false);
+                node.published(CommitWait::Published(at)).await;
+                Answer::Numbers(sequence, numbers)
+            })
+        }
+        Err(e) if decides_no_more(e.code()) => Box::pin(later()),
+        Err(e) => Box::pin(std::future::ready(Answer::NoNumbers(sequence, e))),
     }
 }
 
@@ -156,7 +194,10 @@ pub async fn serve<S: AsyncRead + AsyncWrite>(
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            asked = link.next_as(decode_asked) => answers.push(certify(node, asked?)),
+            asked = link.next_as(decode_asked) => answers.push(match asked? {
+                Asked::Certify(c) => certify(node, c),
+                Asked::Draw(d) => draw(node, d),
+            }),
             Some(answer) = answers.next(), if !answers.is_empty() => {
                 link.send_with(|out| answer.encode(out));
             }
@@ -175,6 +216,16 @@ mod tests {
     use txn::Durability;
 
     #[tokio::test]
+    async fn what_waits_behind_others_of_a_turn_goes_on_beside_other_futures() {
+        env::turns::set_left(1);
+        let mut all: FuturesUnordered<_> = [behind_the_others()].into_iter().collect();
+        let once = poll_fn(|cx| std::task::Poll::Ready(all.poll_next_unpin(cx).is_pending()));
+        assert!(once.await, "others are left in this turn");
+        env::turns::set_left(0);
+        assert!(all.next().await.is_some());
+    }
+
+    #[tokio::test]
     async fn a_candidate_that_cannot_be_read_is_refused_and_the_connection_goes_on() {
         let scratch = tempfile::tempdir().expect("a directory");
         let node = Node::open(scratch.path(), NodeOptions::default()).expect("a node");
@@ -190,21 +241,21 @@ mod tests {
             Answer::Refused(_, _, e) => e.code(),
             other => panic!("{other:?}"),
         };
-        let first = certify(&node, asked(7, false)).await;
+        let first = certify(&node, asked(7, None)).await;
         assert_eq!(code(first), SqlState::PROTOCOL_VIOLATION);
         // A long one is looked at on another thread.
-        let mut long = asked(6, false);
+        let mut long = asked(6, None);
         long.candidate.resize(SHORT + 1, 7);
         let refused = certify(&node, long).await;
         assert_eq!(code(refused), SqlState::PROTOCOL_VIOLATION);
         // Another primary may have committed it, and this one may have forgotten that.
-        let repeated = certify(&node, asked(8, true)).await;
+        let repeated = certify(&node, asked(8, Some(Position::ZERO))).await;
         let known = [
             SqlState::PROTOCOL_VIOLATION,
             SqlState::STATEMENT_COMPLETION_UNKNOWN,
         ];
         assert!(known.contains(&code(repeated)));
-        let mut old = asked(9, false);
+        let mut old = asked(9, None);
         old.term += 1;
         assert!(matches!(certify(&node, old).await, Answer::Later(9)));
     }

@@ -6,8 +6,8 @@
 //! | a block at REPEATABLE READ or SERIALIZABLE | here | here; the rows travel as reads |
 //! | a block at READ COMMITTED | at the primary, or here by `canon.site_read_committed` | likewise |
 //!
-//! All else that a replica may not run goes to the primary as from a replica: changes of the schema, COPY FROM, sequences, advisory locks,
-//! LOCK TABLE, NOTIFY.
+//! Numbers of sequences are drawn here in each of them (`numbers`). All else that a replica may not run goes to the primary as from a replica:
+//! changes of the schema, COPY FROM, `setval`, advisory locks, LOCK TABLE, NOTIFY.
 //!
 //! Such a transaction stands at what is shown here as a whole. It never stands above, as a read of a replica may, since what its
 //! changes touch (parents, unique keys) is found out only when it runs.
@@ -20,6 +20,7 @@ use super::super::handle::{Reason, Waits};
 use super::super::parse::{Parsed, Stmt};
 use super::super::utility::Utility;
 use super::super::{Session, run};
+use crate::ddl::privileges;
 use crate::engine::Engine;
 use crate::plan::Prepared;
 use base::{CommitWait, Error, Result, SqlState, Work};
@@ -81,6 +82,11 @@ impl<E: Engine> Session<E> {
         level != Isolation::ReadCommitted || hot.read_committed_here
     }
 
+    /// Whether numbers of sequences are drawn at this node for the session's statements.
+    pub(in super::super) fn draws_here(&self) -> bool {
+        self.at_site() && !self.forward.pinned && !self.forward.moved
+    }
+
     /// Whether a text begins with a BEGIN that says the level of what follows.
     pub(super) fn begins_here(&self, statements: &[Parsed]) -> bool {
         let Some(Stmt::Utility(first)) = statements.first().map(|p| &p.stmt) else {
@@ -100,6 +106,7 @@ impl<E: Engine> Session<E> {
             Runs::Rows => self.certifies(block),
             // Alone, its locks would end with it.
             Runs::Locks => (block || self.block.kind != Kind::None) && self.certifies(block),
+            Runs::Numbers => self.draws_here(),
             Runs::Primary => false,
         }
     }
@@ -129,6 +136,36 @@ impl<E: Engine> Session<E> {
         Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what)
             .detail("It runs at the primary only, where the transaction cannot go: it has savepoints, has locked rows, or is READ COMMITTED.")
             .hint("Run it before the first change, or run the transaction at the primary."))
+    }
+
+    /// Notes, for the node that certifies the transaction, what a plan uses of the schema: its relations, its role, the owners of its views.
+    pub(in super::super) fn note_used(&mut self, p: &Prepared) {
+        let txn = self.block.txn.as_deref_mut();
+        let Some(txn) = txn.filter(|t| t.is_certified_elsewhere()) else {
+            return;
+        };
+        if p.touches().all_names || p.touches().unversioned {
+            return txn.uses_all();
+        }
+        let catalog = txn.catalog();
+        let (schema, role) = (&catalog.schema, self.state.current_role.get());
+        txn.uses(schema.rights_of(role).iter());
+        for n in &p.privileges {
+            txn.uses([n.relation]);
+            if n.view != 0 {
+                txn.uses([n.view]);
+                let reader = privileges::reader_in(schema, n.view, role);
+                txn.uses(schema.rights_of(reader).iter());
+            }
+        }
+    }
+
+    /// Notes the sequences that the transaction has drawn from, likewise.
+    pub(in super::super) fn note_drawn(&mut self, txn: &mut txn::Txn) {
+        let drawn = self.state.numbers.used.take();
+        if txn.is_certified_elsewhere() && !drawn.is_empty() {
+            txn.uses(drawn);
+        }
     }
 
     /// Waits for a commit that another node decides. 40003, with the token, when the session is told to stop waiting.

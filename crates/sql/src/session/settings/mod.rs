@@ -71,6 +71,8 @@ pub struct Hot {
     /// A site runs READ COMMITTED blocks itself.
     pub read_committed_here: bool,
     pub statement_timeout: Option<Duration>,
+    /// What runs ends when the client has gone.
+    pub needs_client: bool,
     pub lock_timeout: Option<Duration>,
     /// None: a wait looks for deadlocks when it begins.
     pub deadlock_timeout: Option<Duration>,
@@ -145,6 +147,7 @@ impl Default for Settings {
                 forward: true,
                 read_committed_here: false,
                 statement_timeout: None,
+                needs_client: false,
                 lock_timeout: None,
                 deadlock_timeout: None,
                 idle_in_transaction: None,
@@ -500,6 +503,7 @@ impl Settings {
             "canon.forward" => self.hot.forward = on,
             "canon.site_read_committed" => self.hot.read_committed_here = v == "local",
             "statement_timeout" => self.hot.statement_timeout = time(),
+            "client_connection_check_interval" => self.hot.needs_client = time().is_some(),
             "canon.statement_memory" => self.hot.statement_memory = bytes(v),
             "canon.statement_memory_ceiling" => self.hot.statement_memory_ceiling = bytes(v),
             "lock_timeout" => self.hot.lock_timeout = time(),
@@ -544,10 +548,9 @@ impl Settings {
                 self.output.extra_float_digits = v.parse().expect("canonical");
             }
             "bytea_output" => {
-                self.output.bytea_output = if v == "escape" {
-                    ByteaOutput::Escape
-                } else {
-                    ByteaOutput::Hex
+                self.output.bytea_output = match v {
+                    "escape" => ByteaOutput::Escape,
+                    _ => ByteaOutput::Hex,
                 }
             }
             _ => {}
