@@ -120,7 +120,11 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
             }
         }
         "sim" => {
-            for seeds in [&["--seeds", "500"][..], &["--sites", "--seeds", "300"]] {
+            for seeds in [
+                &["--seeds", "500"][..],
+                &["--sites", "--seeds", "300"],
+                &["--histories", "1000"],
+            ] {
                 step::whole(step, crate::sim::command(&features, seeds))?;
             }
         }

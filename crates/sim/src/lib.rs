@@ -15,6 +15,7 @@
 //! converge: one primary, all replicas equal to it, new commits acknowledged.
 //!
 //! What seeds meet too seldom is written down ([`scenario`]). In runs of their own replicas are sites ([`site`]), or hold read leases ([`lease`]).
+//! Small histories of a primary and its sites, hundreds a second, are compared with an ideal ([`histories`]).
 //!
 //! [`model`] remembers every commit by term and position; [`invariants`] compare. A seed decides everything: `--seed N` shows
 //! that run, a line per event.
@@ -24,6 +25,7 @@
 pub mod clients;
 pub mod follower;
 pub mod forward;
+pub mod histories;
 pub mod holding;
 pub mod invariants;
 pub mod lease;

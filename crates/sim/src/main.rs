@@ -1,9 +1,10 @@
 //! `sim --seeds N [--from M]` runs seeds and reports; `sim --seed N` shows one, a line per event; `--plant NAME` makes a bug; `--sites`: replicas
-//! are sites; `--leases`: they hold read leases.
+//! are sites; `--leases`: they hold read leases. `sim --histories N [--from M]` runs small histories of sites, `sim --history N` shows one.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -16,6 +17,14 @@ fn main() -> ExitCode {
     if let Some(fault) = value("--plant") {
         env::fault::plant(&fault, true);
     }
+    // What failed is in the report; a backtrace for each seed would drown it.
+    std::panic::set_hook(Box::new(|_| {}));
+    if let Some(seed) = number("--history") {
+        return show_history(seed);
+    }
+    if let Some(count) = number("--histories") {
+        return histories(number("--from").unwrap_or(0), count);
+    }
     type Run = fn(u64, bool) -> Result<sim::Report, String>;
     let says = |name: &str| args.iter().any(|a| a == name);
     let (run, how): (Run, &str) = match (says("--sites"), says("--leases")) {
@@ -23,8 +32,6 @@ fn main() -> ExitCode {
         (_, true) => (sim::run_leases, " --leases"),
         _ => (sim::run, ""),
     };
-    // What failed is in the report; a backtrace for each seed would drown it.
-    std::panic::set_hook(Box::new(|_| {}));
     if let Some(seed) = number("--seed") {
         return match run(seed, true) {
             Ok(report) => {
@@ -70,5 +77,55 @@ fn main() -> ExitCode {
     let (failed, all) = done.into_inner().unwrap_or_else(|e| e.into_inner());
     println!("{all}");
     println!("{} seeds passed, {failed} failed", count - failed);
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// One small history, a line per event.
+fn show_history(seed: u64) -> ExitCode {
+    let (ran, trace) = sim::histories::run::one(seed);
+    trace.iter().for_each(|line| println!("{line}"));
+    match ran {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(broken) => {
+            println!("FAILED {broken}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// At least so many small histories, in whole batches.
+fn histories(from: u64, count: u64) -> ExitCode {
+    use sim::histories::run::{BATCH, Report, whole_batch};
+    let (next, done) = (
+        AtomicU64::new(from / BATCH),
+        Mutex::new((0, Report::default())),
+    );
+    let end = (from + count).div_ceil(BATCH);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    if number >= end {
+                        return;
+                    }
+                    let ran = whole_batch(number);
+                    let (failed, all) = &mut *done.lock().unwrap_or_else(|e| e.into_inner());
+                    match ran {
+                        Ok(report) => all.0.add(&report.0),
+                        Err(broken) => {
+                            *failed += 1;
+                            let seed = broken.seed;
+                            println!("FAILED {broken}\nagain: cargo xtask sim --history {seed}\n");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (failed, all) = done.into_inner().unwrap_or_else(|e| e.into_inner());
+    let rate = all.0.histories as f64 / begun.elapsed().as_secs_f64();
+    println!("{all}\n{rate:.0} histories a second, {failed} batches failed");
     ExitCode::from(u8::from(failed > 0))
 }

@@ -22,13 +22,15 @@ pub fn storage(table: Oid) -> RelId {
     table + 1
 }
 
-fn column(name: &str) -> Column {
+/// A column of int8 that is not NULL.
+pub fn column(name: &str) -> Column {
     let mut c = Column::new(name, Type::Int8.into());
     c.not_null = true;
     c
 }
 
-fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
+/// An index of one column; of the primary key it is unique.
+pub fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
     Index {
         id,
         name: name.into(),
@@ -73,7 +75,7 @@ pub fn changes(further: Option<Mode>) -> Vec<Change> {
 }
 
 /// What makes a table of an id and one more column.
-fn table(id: Oid, name: &str, second: Column, more: Vec<Index>) -> TableDef {
+pub fn table(id: Oid, name: &str, second: Column, more: Vec<Index>) -> TableDef {
     let mut indexes = vec![index(id + 2, &format!("{name}_pk"), 0, true)];
     indexes.extend(more);
     TableDef {

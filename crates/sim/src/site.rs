@@ -14,6 +14,7 @@
 //! | what a transaction replaced stood in the history just before its commit; at SERIALIZABLE, so did what it read | at each commit |
 //! | what a site is told as committed was committed there under its number | when it is told |
 //! | what was told as refused, in a term of the history at the end, is not in that history | at the end |
+//! | each site that is still there is told of all that it asked | before the end |
 //! | what the primary acknowledged is, as far as its promise goes | by the commit's own promise (`invariants::durability`) |
 //! | what a site shows is a state of the history | as of any replica (`invariants::snapshots`) |
 //!
@@ -549,6 +550,12 @@ impl World {
     /// Clients give up what they have open.
     pub fn leave_sites(&mut self) {
         self.sites.open.clear();
+    }
+
+    /// Whether each site that is the one that asked has been told.
+    pub fn are_sites_told(&self) -> bool {
+        let mut asked = self.sites.asked.values();
+        asked.all(|a| a.told.is_some() || !self.is_there(a.site, &a.node))
     }
 
     /// At the end: what was refused has not happened.

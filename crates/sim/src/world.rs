@@ -516,6 +516,7 @@ impl World {
         self.until("acknowledge again", |w| w.report.acknowledged > before + 3);
         self.writing = false;
         self.until("converge", |w| w.is_converged());
+        self.until("tell what sites have asked", |w| w.are_sites_told());
         self.check_end();
         self.report.clone()
     }

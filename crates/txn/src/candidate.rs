@@ -134,7 +134,7 @@ impl Txn {
         let mut found = Footprint::default();
         let rc = self.options.isolation == Isolation::ReadCommitted;
         for (storage, key, saw) in &self.reads.locked {
-            if *saw == Position::ZERO {
+            if *saw == Position::ZERO || env::fault::planted("candidate.no_locks") {
                 continue;
             }
             let table = self.schema.catalog.of_storage(*storage);
@@ -353,7 +353,9 @@ impl Txn {
         let record = handle.storage.primary.get(key, &guard)?;
         crate::settle::settle(record);
         let newest = record.newest(&guard)?;
-        let known = newest.row().is_none() && newest.position() <= snapshot;
+        // The planted bug: any tombstone counts as the one that was seen.
+        let seen = newest.position() <= snapshot || env::fault::planted("candidate.any_tombstone");
+        let known = newest.row().is_none() && seen;
         known.then(|| newest.position())
     }
 

@@ -311,6 +311,7 @@ impl Clients {
                             committed.fetch_add(usize::from(done), Ordering::SeqCst);
                             let complete = now();
                             history.push(Txn {
+                                site: at,
                                 invoke,
                                 complete,
                                 outcome,
@@ -462,6 +463,7 @@ fn partitions_of_every_shape_lose_nothing_and_split_nothing() {
     let last = history.iter().map(|t| t.complete).max().unwrap_or(0);
     let keys = 0..generator.lock().expect("whole").keys();
     history.push(Txn {
+        site: 0,
         invoke: last + 1,
         complete: last + 2,
         outcome: Outcome::Ok,
