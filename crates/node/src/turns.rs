@@ -92,6 +92,7 @@ mod tests {
             number: 1,
             level: Isolation::RepeatableRead,
             since: Position::ZERO,
+            used: None,
             footprint: Footprint {
                 writes: storages.iter().map(write).collect(),
                 ..Footprint::default()

@@ -131,7 +131,9 @@ fn commit(bench: &mut Bench, node: usize, t: Txn) -> Waits {
 fn certify(bench: &mut Bench, w: &Waits) -> Result<Position> {
     let candidate = Candidate::decode(&w.candidate).expect("just encoded");
     assert_eq!(candidate.number, w.number);
-    let made = bench.primary.certify_as(&candidate, Durability::On, false);
+    let made = bench
+        .primary
+        .certify_as(&candidate, Durability::On, Position::MAX);
     bench.flush();
     let verdict = made.map(|v| match v {
         Verdict::Committed(wait) => wait.position(),

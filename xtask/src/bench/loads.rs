@@ -282,6 +282,7 @@ mod tests {
             postgres_bin: "/bin".into(),
             sysbench: "/bin/sysbench".into(),
             python: "/bin/python".into(),
+            chromium: "/bin/chromium".into(),
         };
         let load = &point_reads(&[8])[0];
         let command = load.command(&clients, 5432, RC, 3);

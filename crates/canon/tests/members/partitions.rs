@@ -311,7 +311,7 @@ impl Clients {
                             committed.fetch_add(usize::from(done), Ordering::SeqCst);
                             let complete = now();
                             history.push(Txn {
-                                site: at,
+                                site: at % configs.len(),
                                 invoke,
                                 complete,
                                 outcome,

@@ -4,7 +4,7 @@
 //! site says that it has lost is sent again from where it is.
 
 use base::schema::{Change, FkAction, Object};
-use base::{Position, Result, SqlState};
+use base::{Oid, Position, Result, SqlState};
 use env::{Env, ManualClock, MemDisk, PowerCut};
 use node::{Certifier, Next, Node, NodeOptions, Request, Shipped};
 use replica::replay::ReplayOptions;
@@ -55,6 +55,9 @@ impl Certifier for Mailbox {
             verdict.map_or(Poll::Pending, Poll::Ready)
         }))
     }
+
+    /// The histories have no sequences.
+    fn draw(&self, _: Oid, _: u32) {}
 }
 
 /// A site.

@@ -469,10 +469,14 @@ impl<'b> History<'b> {
         self.counts.again += u64::from(f.read > 1);
         let candidate = Candidate::decode(&f.bytes).expect("just encoded");
         let (number, again) = (f.number, f.read > 1);
+        let after = match again {
+            true => candidate.footprint.snapshot,
+            false => Position::MAX,
+        };
         let made = self
             .bench
             .primary
-            .certify_as(&candidate, Durability::On, again);
+            .certify_as(&candidate, Durability::On, after);
         let before = self.committed.get(&number).copied();
         match made {
             Ok(Verdict::Committed(wait)) => {
