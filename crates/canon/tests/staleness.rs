@@ -12,11 +12,15 @@ fn start(replicas: usize) -> Cluster {
 }
 
 fn start_with(replicas: usize, synchronous: u32) -> Cluster {
+    start_as(replicas, synchronous, Options::default())
+}
+
+fn start_as(replicas: usize, synchronous: u32, options: Options) -> Cluster {
     let quiet = Options {
         log_level: Some("error".into()),
         settings: vec!["default_transaction_isolation=serializable".into()],
         synchronous_replicas: Some(synchronous),
-        ..Options::default()
+        ..options
     };
     let cluster = Cluster::start(quiet, replicas).expect("a cluster");
     for i in cluster.replicas() {
@@ -82,6 +86,45 @@ fn no_strong_read_is_stale_at_any_node() {
     assert_eq!(total.stale, 0, "{total:?}");
     let nodes: BTreeSet<usize> = outcome.reads.keys().map(|k| k.0).collect();
     assert_eq!(nodes.len(), 3, "reads at every node");
+}
+
+/// Replicas hold read leases, whatever their links cost, and no memory is shared.
+fn lend(replicas: usize) -> (Cluster, ReadsOptions) {
+    let leases = Options {
+        lease_reads: true,
+        lease_max_commit_wait: Some("10s".into()),
+        shared_memory: Some(false),
+        ..Options::default()
+    };
+    let cluster = start_as(replicas, 0, leases);
+    let mut options = options(&cluster, "strong");
+    options
+        .read_init
+        .push("SET canon.read_policy = lease".into());
+    (cluster, options)
+}
+
+#[test]
+fn no_read_by_a_lease_is_stale() {
+    let _one = alone();
+    let (_cluster, options) = lend(2);
+    let outcome = run(&options);
+    let total = outcome.total();
+    assert_eq!(total.stale, 0, "{total:?}");
+    let nodes: BTreeSet<usize> = outcome.reads.keys().map(|k| k.0).collect();
+    assert_eq!(nodes.len(), 3, "reads at every node");
+}
+
+/// A primary that did not wait for those that hold leases would be found. So they hold some.
+#[cfg(feature = "faults")]
+#[test]
+fn planted_lease_unreceived_ack() {
+    let _one = alone();
+    let (_cluster, options) = lend(1);
+    env::fault::plant("lease.unreceived_ack", true);
+    let found = (0..10).any(|_| run(&options).total().stale > 0);
+    env::fault::disarm();
+    assert!(found, "reads by leases are stale");
 }
 
 /// Up to where a replica has the log. Of fixed length, so that it compares as positions do.
