@@ -216,6 +216,11 @@ fn tests(step: &str, features: &[String], targets: &[String]) -> Result<Outcome>
         cargo.args(features).args(targets);
         // The same cases in every run, so that a red case is red on every machine. Fuzzing looks for new ones.
         cargo.env("PROPTEST_RNG_SEED", "20261121");
+        if step == "e2e" {
+            // These tests wait for servers much of their time.
+            let cores = std::thread::available_parallelism().map_or(2, |n| n.get());
+            cargo.env("RUST_TEST_THREADS", (cores + 1).to_string());
+        }
         if let Some(found) = &found {
             cargo.envs(found.environment());
         }

@@ -112,6 +112,8 @@ async fn full_disk() {
         let done = first.batch_execute("INSERT INTO t VALUES (2)").await;
         (first, done)
     });
+    // So that it comes before the others, which are refused.
+    tokio::time::sleep(Duration::from_millis(500)).await;
     // Not acknowledged, and everybody who comes after it learns why. (One that comes before the server has noticed waits, too:
     // so each try has a connection of its own, and a time after which it is left waiting.)
     let deadline = Instant::now() + PATIENCE;
@@ -132,7 +134,7 @@ async fn full_disk() {
             Err(_) => left_waiting.push(insert),
         }
     }
-    assert!(!waiting.is_finished(), "acknowledged on a full disk");
+    assert!(!waiting.is_finished(), "answered on a full disk");
     assert_eq!(count(&second).await, 1, "what is acknowledged can be read");
     for level in ["READ COMMITTED", "SERIALIZABLE"] {
         let begin = format!("BEGIN ISOLATION LEVEL {level}");
