@@ -175,64 +175,6 @@ fn changes_of_the_schema_take_all_records_along() {
     assert_eq!(db.spread_values(), 0);
 }
 
-/// Deltas as large as the types, whose shares come to lie far outside of them: 22003 where the plain column says so, and the same values.
-#[test]
-fn at_the_limits_of_a_type_a_value_is_that_of_a_plain_column() {
-    let nines = "9".repeat(36);
-    let limits = [
-        ("int2", "32768", "32767"),
-        ("int4", "2147483648", "2147483647"),
-        ("int8", "9223372036854775808", "9223372036854775807"),
-        ("numeric(36,0)", nines.as_str(), nines.as_str()),
-        ("numeric(5,2)", "999.99", "999.99"),
-    ];
-    for (seed, (ty, low, high)) in limits.into_iter().enumerate() {
-        for mode in ["escrow", "rows"] {
-            let mut rng = Rng::new(seed as u64);
-            let db = TestDb::new();
-            for table in ["s", "p"] {
-                let sql = format!(
-                    "CREATE TABLE {table} (id int PRIMARY KEY, v {ty} NOT NULL); INSERT INTO {table} VALUES (1, 0)"
-                );
-                db.run(&sql).unwrap();
-            }
-            db.run("ALTER TABLE s ALTER COLUMN v SET (split = on)")
-                .unwrap();
-            db.split_in("s", "v", mode);
-            let (mut done, mut refused) = (0, 0);
-            for turn in 0..80 {
-                if turn % 8 == 0 {
-                    db.spread("s", 3);
-                }
-                let sign = ["+", "-"][rng.index(2)];
-                let amount = match rng.below(4) {
-                    0 => "1",
-                    1 if sign == "-" => low,
-                    _ => high,
-                };
-                let guard = match rng.below(3) {
-                    0 => format!(" AND v >= -{high}"),
-                    1 => " AND v > 0".into(),
-                    _ => String::new(),
-                };
-                let sql = format!("UPDATE TABLE SET v = v {sign} {amount} WHERE id = 1{guard}");
-                match same(&db, &sql) {
-                    None => done += 1,
-                    Some(code) => {
-                        assert_eq!(code, SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "{sql}");
-                        refused += 1;
-                    }
-                }
-                works(&db, "SELECT v FROM TABLE");
-            }
-            assert!(
-                done > 10 && refused > 10,
-                "{ty}: {done} done, {refused} refused"
-            );
-        }
-    }
-}
-
 #[test]
 fn hidden_tables_have_no_name() {
     let db = pair(1);
