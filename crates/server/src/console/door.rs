@@ -108,10 +108,10 @@ impl Asked<'_> {
     pub fn is_local(&self) -> bool {
         // A request over HTTP/1.0 may have no Host; a browser's has one.
         let host = self.host.is_none_or(names_loopback);
-        self.from_loopback() && host && !self.forwarded
+        self.is_from_loopback() && host && !self.forwarded
     }
 
-    fn from_loopback(&self) -> bool {
+    fn is_from_loopback(&self) -> bool {
         is_loopback(&self.peer.ip())
     }
 }
@@ -175,7 +175,7 @@ impl Door {
         schema: &Schema,
         (now, clock): (i64, Duration),
     ) -> Verdict {
-        if !asked.from_loopback() && !asked.secured && !entrance.allow_plain_network {
+        if !asked.is_from_loopback() && !asked.secured && !entrance.allow_plain_network {
             return Verdict::Refused(
                 "the console is shown to other machines inside of TLS only: ask with https".into(),
             );
