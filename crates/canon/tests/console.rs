@@ -3,7 +3,6 @@
 #[path = "console/browser.rs"]
 mod browser;
 #[path = "tls/certificates.rs"]
-#[allow(dead_code)]
 mod certificates;
 #[path = "console/cluster.rs"]
 mod cluster;
