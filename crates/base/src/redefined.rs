@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub enum Redefined {
     /// A relation or a role of this number.
     Object(Oid),
-    /// Something whose users are not known.
+    /// An object of the schema whose users are not known.
     Shared,
 }
 

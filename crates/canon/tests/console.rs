@@ -1,4 +1,4 @@
-//! The console: what each request gets, who is let in, what the data say of a server at work, and the page in a browser.
+//! The console: what each request gets, which logins are let in, what the data say of a server at work, and the page in a browser.
 
 #[path = "console/browser.rs"]
 mod browser;

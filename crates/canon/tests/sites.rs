@@ -375,7 +375,7 @@ async fn insert_and_wait(server: &Server, key: i32, settings: &str) -> tokio::ta
     connection
 }
 
-/// A session whose client goes away while COMMIT waits for the primary ends where the client has asked for that.
+/// The client goes away while its COMMIT waits for the primary: its session ends where `client_connection_check_interval` is above 0.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_goes_away_while_commit_waits_leaves_no_session() {
     if skip() {

@@ -141,7 +141,7 @@ impl Elections {
     }
 }
 
-/// Which of two that ask goes first: the one whose log has more, then the one with the higher number.
+/// Of two members that ask at the same time, the one with the longer log goes first. Of equal logs, the member with the higher number does.
 pub fn goes_before<L: Ord>(one: (L, NodeId), other: (L, NodeId)) -> bool {
     one > other
 }

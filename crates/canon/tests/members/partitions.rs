@@ -1,4 +1,4 @@
-//! Three members in network namespaces, whose links are cut one by one, each direction for itself, under clients whose history is checked.
+//! Three members in network namespaces, whose links are cut one by one, each direction for itself, under clients. The history of the clients is checked.
 //!
 //! ```text
 //! node 0 ──┐               a rule of the switch drops what goes from one address to another:

@@ -4,7 +4,7 @@ use super::common::Server;
 use super::helpers::{one, refused, rows, skip};
 use super::{ready, site, stays};
 
-/// The transaction of each case runs as `clerk`, who is a member of `staff`: it reads a view of `boss` and writes `t`.
+/// The transaction of each case runs as `clerk`, a member of `staff`. The transaction reads a view of `boss` and writes `t`.
 const SCHEMA: &str = "
     CREATE TABLE t (k int PRIMARY KEY); CREATE TABLE base (k int, extra int);
     CREATE TABLE far (k int); CREATE TABLE gone (k int);
