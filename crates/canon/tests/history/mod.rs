@@ -206,7 +206,9 @@ async fn run_as(
     let mut tasks = Vec::new();
     for n in 0..CLIENTS {
         let (server, generator) = (servers[n % servers.len()].clone(), generator.clone());
-        let (site, there) = (n % servers.len(), there.clone());
+        let site = n % servers.len();
+        // The first one is the primary, which shows what it has made.
+        let there = there.clone().filter(|_| site > 0);
         tasks.push(tokio::spawn(async move {
             let session = Session::open(&server, level, range, there.as_deref()).await;
             let mut history = Vec::new();

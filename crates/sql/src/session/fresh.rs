@@ -397,7 +397,9 @@ impl<E: Engine> Session<E> {
             return Ok(false);
         }
         let waited = self.newest_schema().await;
-        waited.map_err(|e| self.or_elsewhere(e))
+        waited.map_err(|e| self.or_elsewhere(e))?;
+        // Also when there was nothing to wait for: what was missing may have come since it was looked for.
+        Ok(true)
     }
 
     /// For what has not begun: the server takes it to the primary, where that can be.
@@ -408,20 +410,16 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Waits for the schema that a read now would see, and for no more. Whether it may be another one than before.
-    pub(super) async fn newest_schema(&mut self) -> Result<bool, Exit> {
-        if let Some(txn) = &self.block.txn {
-            let before = txn.schema_version();
-            self.place().await?;
-            let after = self.block.txn.as_ref().map(|t| t.schema_version());
-            return Ok(after != Some(before));
+    /// Waits for the schema that a read now would see, and for no more.
+    pub(super) async fn newest_schema(&mut self) -> Result<(), Exit> {
+        if self.block.txn.is_some() {
+            return self.place().await;
         }
         let want = self.want();
-        let Some(at) = self.point(&want, &Vec::new).await? else {
-            return Ok(false);
-        };
-        self.await_readable(at, &[Touch::Catalog], &want).await?;
-        Ok(true)
+        if let Some(at) = self.point(&want, &Vec::new).await? {
+            self.await_readable(at, &[Touch::Catalog], &want).await?;
+        }
+        Ok(())
     }
 
     /// Waits, for as long as the session's patience lasts.

@@ -192,7 +192,7 @@ impl<E: Engine> Session<E> {
         match self.newest_schema().await {
             // It will run elsewhere.
             Err(Exit::Elsewhere) => return Ok(st),
-            waited => _ = waited?,
+            waited => waited?,
         }
         match first.prepared.schema_version == self.schema_version() {
             true => Ok(st),
