@@ -110,7 +110,7 @@ impl<E: Engine> Session<E> {
             return Ok(());
         }
         let waited = self.newest_schema().await;
-        waited.map(drop).map_err(|e| self.or_elsewhere(e))
+        waited.map_err(|e| self.or_elsewhere(e))
     }
 
     /// The roles as they are now.
