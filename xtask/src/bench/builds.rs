@@ -4,8 +4,13 @@
 //! cargo xtask bench builds --before BINARY [--after BINARY] [--only LOADS] [--rounds 15] [--seconds 5] [--tmpfs] [--directory DIR]
 //!     [--no-results]
 //! ```
-//! LOADS is `pgbench`, `sysbench`, `hotrow` or `library`; without it all of them run. `library` is YCSB and TPC-C in a process
-//! (`canon bench`), with two threads, in memory: each run is a new process with data of its own.
+//! LOADS is `pgbench`, `sysbench`, `hotrow`, or one of these; without it all of them run.
+//!
+//! | name | what runs |
+//! |---|---|
+//! | `library` | YCSB and TPC-C in a process (`canon bench`), two threads, in memory: each run is a new process with data of its own |
+//! | `replay` | the program `replay_figures`, which has to lie in `examples/` beside each binary: how fast policy `row` replays a recorded log |
+//! | `reads` | strong point reads at a replica while 300 updates per second run at its primary; the CPU time is that of both nodes |
 //!
 //! Both servers run at once, on data of their own. For each load the builds take turns, and the one that begins changes with each round, so that
 //! whatever else the machine does hits both. Before each round both servers start again: where chance puts a process in memory made one process
@@ -15,17 +20,31 @@
 //! Left out on purpose: a verdict. The interval says how much the rounds can tell.
 
 use super::options::program;
+use super::reads::cluster::{self, Cluster, Media};
 use super::sample::{Sample, measure};
 use super::{AUTOGROUP, loads, number, page};
 use crate::{Result, clients::Clients, command, guard::Guard, server};
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask bench builds --before BINARY [--after BINARY] [--only pgbench|sysbench|hotrow|library] \
+const USAGE: &str = "cargo xtask bench builds --before BINARY [--after BINARY] [--only pgbench|sysbench|hotrow|library|replay|reads] \
                      [--rounds 15] [--seconds 5] [--tmpfs] [--directory DIR] [--no-results]";
 
 const LIBRARY_NAME: &str = "library";
+const REPLAY_NAME: &str = "replay";
+const READS_NAME: &str = "reads";
+
+/// How the nodes of `reads` are connected.
+const READS: [Media; 2] = [Media::Ring, Media::Tcp];
+
+/// What is replayed: names of the loads of `bench::replay`.
+const REPLAY: [&str; 3] = [
+    "insert-only, secondary index",
+    "adversarial 16",
+    "half and half, hot writes deferred, districts 10",
+];
 
 /// What the library runs: part of the names of `canon bench`.
 const LIBRARY: [&str; 3] = [
@@ -73,7 +92,10 @@ fn options(args: &[String]) -> Result<Options> {
     }
     options.before = before.ok_or(USAGE)?;
     let sections = loads::SECTIONS.iter().map(|s| s.0);
-    let mut known = sections.filter(|s| *s != "ceiling").chain([LIBRARY_NAME]);
+    let mut known =
+        sections
+            .filter(|s| *s != "ceiling")
+            .chain([LIBRARY_NAME, REPLAY_NAME, READS_NAME]);
     if let Some(only) = &options.only
         && !known.any(|name| name == only)
     {
@@ -179,6 +201,25 @@ pub fn main(args: &[String]) -> Result<()> {
             out += &line;
         }
     }
+    if wanted(REPLAY_NAME) {
+        for name in REPLAY {
+            for (load, samples) in replayed(&options, name, [&options.before, &after])? {
+                let line = row(&format!("replay, {load}"), &samples);
+                print!("{line}");
+                out += &line;
+            }
+        }
+    }
+    if wanted(READS_NAME) {
+        for media in READS {
+            let binaries = [&options.before, &after];
+            let samples = reads(&options, media, &clients, binaries, &directory, &mut guard)?;
+            let label = format!("strong reads at a replica, {}", media.name());
+            let line = row(&label, &samples);
+            print!("{line}");
+            out += &line;
+        }
+    }
     println!("\n{out}");
     match options.write {
         true => page::store("builds", &out, &[]),
@@ -230,6 +271,97 @@ fn embedded(options: &Options, name: &str, binaries: [&PathBuf; 2]) -> Result<[V
             let said = command::output(&mut bench)?;
             let found = said.lines().find_map(|line| library_line(name, line));
             samples[at].push(found.ok_or(format!("{name}: no figure in what was said\n{said}"))?);
+        }
+    }
+    Ok(samples)
+}
+
+/// The rounds of the replay of one load, by the load's whole name.
+fn replayed(
+    options: &Options,
+    name: &str,
+    binaries: [&PathBuf; 2],
+) -> Result<BTreeMap<String, [Vec<Sample>; 2]>> {
+    let mut samples: BTreeMap<String, [Vec<Sample>; 2]> = BTreeMap::new();
+    for round in 0..options.rounds {
+        for turn in 0..2 {
+            let at = (round + turn) % 2;
+            let program = binaries[at]
+                .with_file_name("examples")
+                .join("replay_figures");
+            let mut replay = std::process::Command::new(&program);
+            replay.args(["--directory", "/dev/shm", "--only", name, "--rounds", "1"]);
+            replay.args(["--policies", "row", "--no-extras"]);
+            replay.args(["--seconds", &options.seconds.to_string()]);
+            let said = command::output(&mut replay)?;
+            let found: Vec<_> = said.lines().filter_map(replay_line).collect();
+            if found.is_empty() {
+                return Err(format!("{name}: no figure in what was said\n{said}"));
+            }
+            for (load, sample) in found {
+                samples.entry(load).or_default()[at].push(sample);
+            }
+        }
+    }
+    Ok(samples)
+}
+
+/// `replay  load  round  policy  transactions/s  ratio  rows/s  deferred  CPU us/transaction`, parted by tabs.
+fn replay_line(line: &str) -> Option<(String, Sample)> {
+    let mut columns = line.strip_prefix("replay\t")?.split('\t');
+    let load = columns.next()?.to_owned();
+    let tps = columns.nth(2)?.parse().ok()?;
+    let cpu_us = columns.nth(3)?.parse().ok()?;
+    let sample = Sample {
+        tps,
+        cpu_us,
+        ..Sample::default()
+    };
+    Some((load, sample))
+}
+
+/// The rounds of strong point reads at a replica of each build.
+fn reads(
+    options: &Options,
+    media: Media,
+    clients: &Clients,
+    binaries: [&PathBuf; 2],
+    directory: &Path,
+    guard: &mut Guard,
+) -> Result<[Vec<Sample>; 2]> {
+    let mut clusters = Vec::new();
+    for (name, binary) in ["before", "after"].into_iter().zip(binaries) {
+        let home = directory.join(format!("reads-{}-{name}", media.name()));
+        std::fs::create_dir_all(&home).map_err(|e| format!("{}: {e}", home.display()))?;
+        let cluster = Cluster::start(binary, &home, 1, media, &[], guard)?;
+        cluster.make_tables(clients)?;
+        clusters.push(cluster);
+    }
+    let read = cluster::Load {
+        test: "oltp_point_select",
+        threads: 8,
+        rate: 0.0,
+        seconds: f64::from(options.seconds),
+        hot: false,
+        settings: "-c canon.read_policy=lamport+tracker".into(),
+    };
+    let write = cluster::Load {
+        test: "oltp_update_non_index",
+        threads: 4,
+        rate: 300.0,
+        settings: String::new(),
+        ..read.clone()
+    };
+    let mut samples: [Vec<Sample>; 2] = Default::default();
+    for round in 0..options.rounds {
+        for turn in 0..2 {
+            let at = (round + turn) % 2;
+            let done = cluster::measure(clients, &clusters[at], &read, Some(&write))?;
+            samples[at].push(Sample {
+                tps: done.transactions,
+                cpu_us: done.replica_us + done.primary_us,
+                ..Sample::default()
+            });
         }
     }
     Ok(samples)
@@ -287,6 +419,17 @@ mod tests {
         assert_eq!((found.tps, found.cpu_us), (30512.0, 65.35));
         assert!(library_line("ycsb", line).is_none());
         assert!(library_line("tpcc", "tpcc").is_none());
+    }
+
+    #[test]
+    fn the_figures_of_a_replay_are_found_by_their_columns() {
+        let line = "replay\tadversarial 16\t0\trow\t123456\t1.234\t246912\t7\t8.25";
+        let (load, found) = replay_line(line).unwrap();
+        assert_eq!(
+            (load.as_str(), found.tps, found.cpu_us),
+            ("adversarial 16", 123456.0, 8.25)
+        );
+        assert!(replay_line("primary\tycsb\t0\t1\t2\t3").is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::clients::Clients;
 use crate::guard::Guard;
 use crate::server::{self, Server, USER};
-use crate::{Result, process};
+use crate::{Result, command, process};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -64,7 +64,9 @@ impl Cluster {
             start.arg("start").arg("--data").arg(&home);
             let shared = matches!(media, Media::Shared | Media::Ring);
             start.env("CANON_SHARED_MEMORY", shared.to_string());
-            start.env("CANON_LEASE_READS", (media == Media::Leases).to_string());
+            if media == Media::Leases {
+                start.env("CANON_LEASE_READS", "true");
+            }
             let ring = if media == Media::Ring {
                 "auto"
             } else {
@@ -88,6 +90,21 @@ impl Cluster {
             nodes.push(Node { server, http });
         }
         Ok(Cluster { nodes, leader: 0 })
+    }
+
+    /// sysbench's tables, at every node.
+    pub fn make_tables(&self, clients: &Clients) -> Result<()> {
+        let mut prepare = Command::new(&clients.sysbench);
+        prepare.args([
+            "oltp_read_only",
+            "--db-driver=pgsql",
+            "--pgsql-host=127.0.0.1",
+        ]);
+        prepare.arg(format!("--pgsql-port={}", self.primary().server.port));
+        prepare.args([format!("--pgsql-user={USER}"), format!("--pgsql-db={USER}")]);
+        prepare.args(["--tables=10", "--table-size=10000", "prepare"]);
+        command::output(&mut prepare)?;
+        self.settle()
     }
 
     pub fn primary(&self) -> &Node {

@@ -198,18 +198,7 @@ impl Bench {
         std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
         let guard = &mut self.guard;
         let cluster = Cluster::start(&program, &home, replicas, media, &[], guard)?;
-        let port = format!("--pgsql-port={}", cluster.primary().server.port);
-        let mut prepare = Command::new(&self.clients.sysbench);
-        prepare.args([
-            "oltp_read_only",
-            "--db-driver=pgsql",
-            "--pgsql-host=127.0.0.1",
-            &port,
-        ]);
-        prepare.args(["--pgsql-user=canon", "--pgsql-db=canon"]);
-        prepare.args(["--tables=10", "--table-size=10000", "prepare"]);
-        command::output(&mut prepare)?;
-        cluster.settle()?;
+        cluster.make_tables(&self.clients)?;
         Ok(cluster)
     }
 
