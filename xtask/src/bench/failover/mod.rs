@@ -1,22 +1,34 @@
-//! How long a cluster that runs itself is without commits when its primary is lost.
+//! How long a cluster that runs itself is without commits when its primary is lost, paused or handed over.
 //!
 //! ```text
-//! cargo xtask bench failover [--rounds 10] [--how kill,stop,cut] [--writers 4] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]
+//! cargo xtask bench failover [--rounds 10] [--how kill,stop,cut,pause,promote] [--writers 4] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]
 //! ```
-//! Three servers on this machine, and writers that go to any of them, one row per commit. In each round the primary is killed (`kill -9`), stopped (`SIGSTOP`),
-//! or cut off from the other servers, while clients reach it still (`cables`). Then it comes back, and the next round begins when all three count for a fail-over.
+//! Three servers on this machine, and writers that go to any of them, one row per commit. Each round does one thing to the primary:
+//!
+//! | `--how` | what happens | what must follow |
+//! |---|---|---|
+//! | `kill` | `kill -9` | another primary |
+//! | `stop` | `SIGSTOP`, until commits have gone on for a while | another primary |
+//! | `cut` | no byte passes between it and the other servers, while clients reach it still (`cables`) | another primary |
+//! | `pause` | `SIGSTOP` for half a second; then the same for each other server | the same primary in the same term |
+//! | `promote` | it hands over to another server as planned (`canon promote`) | that server leads |
+//!
+//! Then it comes back, and the next round begins when all three count for a fail-over. The consensus leader stands at the primary in every other round of a kind, and
+//! elsewhere in the others: a planned hand-over before the round brings the primary there. Both are counted apart, as an election comes first where it is lost too.
 //!
 //! | figure | what it is |
 //! |---|---|
-//! | without commits | the longest time between two acknowledgements that follow each other, from the moment of the loss until five seconds after it |
+//! | without commits | the longest time between two acknowledgements that follow each other, from the beginning of the round until commits have gone on for two seconds after it |
 //! | lost | numbers that were acknowledged and are in no row at the end |
-//! | two primaries | rounds after which more than one server said that it leads |
+//! | fail-overs | rounds after which another server led, or the same one in a later term |
+//! | two primaries | rounds in which two servers led at once (`leading`) |
 //!
-//! The leader of the consensus stands at the primary in some rounds; they are counted apart, as an election comes first there.
+//! The command fails where an acknowledged commit is lost, two servers led at once, or a pause brought another primary.
 //!
 //! Left out on purpose: PostgreSQL with Patroni, which cannot be had here.
 
 mod cables;
+mod leading;
 
 use super::options::{number, program};
 use super::page;
@@ -25,6 +37,7 @@ use crate::server::{self, Server, USER};
 use crate::wire::Connection;
 use crate::{Result, command};
 use cables::Cables;
+use leading::Watch;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -34,21 +47,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "cargo xtask bench failover [--rounds 10] [--how kill,stop,cut] [--writers 4] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]";
+const USAGE: &str = "cargo xtask bench failover [--rounds 10] [--how kill,stop,cut,pause,promote] [--writers 4] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]";
 
 /// A cluster that is not whole again by then will not be.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// A server that says nothing for so long is left by its client.
 const SILENCE: Duration = Duration::from_millis(700);
-/// Of commits before and after a loss.
+/// Of commits before a round.
 const CALM: Duration = Duration::from_secs(1);
-const AFTER: Duration = Duration::from_secs(5);
+/// How long a round is looked at, at least.
+const ROUND: Duration = Duration::from_secs(3);
+/// Of commits after the longest time without.
+const AFTER: Duration = Duration::from_secs(2);
+/// A pause that must not bring another primary.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often the primary is handed over to have it where a round needs it.
+const MOVES: usize = 10;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     Kill,
     Stop,
     Cut,
+    Pause,
+    Promote,
 }
 
 impl How {
@@ -57,7 +79,9 @@ impl How {
             "kill" => Ok(How::Kill),
             "stop" => Ok(How::Stop),
             "cut" => Ok(How::Cut),
-            _ => Err(format!("`{text}`: kill, stop or cut")),
+            "pause" => Ok(How::Pause),
+            "promote" => Ok(How::Promote),
+            _ => Err(format!("`{text}`: kill, stop, cut, pause or promote")),
         }
     }
 
@@ -66,6 +90,8 @@ impl How {
             How::Kill => "kill -9",
             How::Stop => "SIGSTOP",
             How::Cut => "cut off",
+            How::Pause => "500 ms pause",
+            How::Promote => "planned hand-over",
         }
     }
 }
@@ -82,7 +108,7 @@ struct Options {
 fn options(args: &[String]) -> Result<Options> {
     let mut options = Options {
         rounds: 10,
-        how: vec![How::Kill, How::Stop, How::Cut],
+        how: vec![How::Kill, How::Stop, How::Cut, How::Pause, How::Promote],
         writers: 4,
         binary: None,
         directory: std::env::temp_dir(),
@@ -111,28 +137,44 @@ struct Node {
     http: u16,
 }
 
+/// The metrics of the server whose HTTP port this is; empty: no answer.
+fn metrics(http: u16) -> String {
+    let ask = || -> std::io::Result<String> {
+        let mut s = std::net::TcpStream::connect(("127.0.0.1", http))?;
+        s.set_read_timeout(Some(SILENCE))?;
+        write!(s, "GET /metrics HTTP/1.1\r\n\r\n")?;
+        let mut text = String::new();
+        s.read_to_string(&mut text)?;
+        Ok(text)
+    };
+    ask().unwrap_or_default()
+}
+
+/// The value of a metric without labels.
+fn value<'a>(metrics: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = metrics.lines().filter_map(|l| l.split_once(' '));
+    lines.find(|(n, _)| *n == name).map(|(_, value)| value)
+}
+
+const LEADS: &str = "canon_role{role=\"primary\"} 1";
+
 impl Node {
-    /// Its metrics; empty: no answer.
     fn metrics(&self) -> String {
-        let ask = || -> std::io::Result<String> {
-            let mut s = std::net::TcpStream::connect(("127.0.0.1", self.http))?;
-            s.set_read_timeout(Some(SILENCE))?;
-            write!(s, "GET /metrics HTTP/1.1\r\n\r\n")?;
-            let mut text = String::new();
-            s.read_to_string(&mut text)?;
-            Ok(text)
-        };
-        ask().unwrap_or_default()
+        metrics(self.http)
     }
 
     fn leads(&self) -> bool {
-        self.metrics().contains("canon_role{role=\"primary\"} 1")
+        self.metrics().contains(LEADS)
+    }
+
+    /// The term, as it says.
+    fn term(&self) -> Option<u64> {
+        value(&self.metrics(), "canon_term")?.parse().ok()
     }
 
     fn is_whole(&self) -> bool {
         let m = self.metrics();
-        let follows =
-            m.contains("canon_role{role=\"primary\"} 1") || m.contains("canon_primary_connected 1");
+        let follows = m.contains(LEADS) || m.contains("canon_primary_connected 1");
         follows && m.contains("canon_failover{obstacle=\"\"} 1")
     }
 }
@@ -172,7 +214,10 @@ impl Writers {
                         if c.query(&format!("INSERT INTO kept VALUES ({n})")).is_err() {
                             break;
                         }
-                        kept.lock().expect("whole").push((Instant::now(), n));
+                        let mut kept = kept.lock().expect("whole");
+                        // Under the lock, so that times only grow.
+                        kept.push((Instant::now(), n));
+                        drop(kept);
                         // Latency is asked for here, not throughput.
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -192,22 +237,20 @@ impl Writers {
         loop {
             std::thread::sleep(Duration::from_millis(20));
             let kept = self.kept.lock().expect("whole");
-            let mut times: Vec<Instant> =
-                kept.iter().map(|k| k.0).filter(|t| *t >= begun).collect();
+            let first = kept.partition_point(|k| k.0 < begun);
+            let times: Vec<Instant> = kept[first..].iter().map(|k| k.0).collect();
             drop(kept);
-            times.sort_unstable();
             if Instant::now() > limit {
                 return Err("nothing is committed any more".into());
             }
-            if times.last().is_none_or(|last| *last < begun + AFTER) {
-                continue;
-            }
             let from = std::iter::once(begun).chain(times.iter().copied());
-            return Ok(from
-                .zip(&times)
-                .map(|(a, b)| *b - a)
-                .max()
-                .expect("one at least"));
+            let gaps = from.zip(&times).map(|(a, b)| (*b - a, *b));
+            let (Some((longest, end)), Some(last)) = (gaps.max(), times.last()) else {
+                continue;
+            };
+            if *last >= begun + ROUND && *last >= end + AFTER {
+                return Ok(longest);
+            }
         }
     }
 
@@ -225,12 +268,17 @@ impl Writers {
     }
 }
 
-/// What the rounds of one kind have shown.
-#[derive(Default)]
-struct Found {
-    /// Seconds, and whether the consensus leader was the primary.
-    without: Vec<(f64, bool)>,
-    two: usize,
+/// What one round has shown.
+#[derive(Clone, Copy)]
+struct Round {
+    /// Seconds.
+    without: f64,
+    /// The consensus leader was the primary.
+    decides: bool,
+    /// Another server led afterwards, or the same one in a later term.
+    failed_over: bool,
+    /// Two led at once.
+    two: bool,
 }
 
 fn start(
@@ -287,22 +335,71 @@ fn whole(nodes: &[Node]) -> Result<usize> {
     }
 }
 
+/// The consensus leader, by what this server says.
+fn decides(node: &Node, nodes: &[Node]) -> Option<usize> {
+    let metrics = node.metrics();
+    (0..nodes.len())
+        .find(|i| metrics.contains(&format!("canon_member_decides{{member=\"node-{i}\"}} 1")))
+}
+
+fn promote(node: &Node) -> Result<()> {
+    node.server.sql("SELECT canon_promote()").map(drop)
+}
+
+/// Has the consensus leader be the primary, or another server than the primary. The primary.
+fn arrange(nodes: &[Node], together: bool) -> Result<usize> {
+    let mut last = String::from("the consensus leader changes all the time");
+    for _ in 0..MOVES {
+        let primary = whole(nodes)?;
+        let Some(decides) = decides(&nodes[primary], nodes) else {
+            continue;
+        };
+        if (decides == primary) == together {
+            return Ok(primary);
+        }
+        let heir = match together {
+            true => decides,
+            false => (primary + 1) % nodes.len(),
+        };
+        if let Err(e) = promote(&nodes[heir]) {
+            // It may have gone through: the next look tells.
+            last = e;
+            std::thread::sleep(CALM);
+        }
+    }
+    Err(format!(
+        "the primary cannot be brought where the round needs it: {last}"
+    ))
+}
+
+/// This server stands still for half a second.
+fn pause(node: &Node) -> Result<()> {
+    signal(node.server.pid(), "-STOP")?;
+    std::thread::sleep(PAUSE);
+    signal(node.server.pid(), "-CONT")
+}
+
+/// One round. `together`: the consensus leader is the primary.
 fn round(
     how: How,
+    together: bool,
     nodes: &mut [Node],
     cables: &Cables,
     writers: &Writers,
     guard: &mut Guard,
-) -> Result<(f64, bool, bool)> {
-    let primary = whole(nodes)?;
+) -> Result<Round> {
+    let primary = arrange(nodes, together)?;
     std::thread::sleep(CALM);
-    let decides = format!("canon_member_decides{{member=\"node-{primary}\"}} 1");
-    let decides = nodes[primary].metrics().contains(&decides);
+    let decides = decides(&nodes[primary], nodes) == Some(primary);
+    let before = nodes[primary].term();
+    let watch = Watch::start(nodes.iter().map(|n| n.http).collect());
     let begun = Instant::now();
     match how {
         How::Kill => nodes[primary].server.kill()?,
         How::Stop => signal(nodes[primary].server.pid(), "-STOP")?,
         How::Cut => cables.cut(Some(primary)),
+        How::Pause => pause(&nodes[primary])?,
+        How::Promote => promote(&nodes[(primary + 1) % nodes.len()])?,
     }
     let without = writers.without(begun)?;
     match how {
@@ -312,10 +409,23 @@ fn round(
         }
         How::Stop => signal(nodes[primary].server.pid(), "-CONT")?,
         How::Cut => cables.cut(None),
+        How::Pause => {
+            for i in (0..nodes.len()).filter(|i| *i != primary) {
+                pause(&nodes[i])?;
+                std::thread::sleep(CALM);
+            }
+        }
+        How::Promote => {}
     }
     std::thread::sleep(CALM);
-    let two = nodes.iter().filter(|n| n.leads()).count() > 1;
-    Ok((without.as_secs_f64(), decides, two))
+    let two = watch.end();
+    let leads = whole(nodes)?;
+    Ok(Round {
+        without: without.as_secs_f64(),
+        decides,
+        failed_over: leads != primary || nodes[leads].term() != before,
+        two,
+    })
 }
 
 /// The value below which this share of them lies.
@@ -328,25 +438,54 @@ fn share(mut all: Vec<f64>, of: f64) -> String {
     })
 }
 
-fn row(how: How, found: &Found) -> String {
+const HEAD: &str = "| loss | rounds | median | quartiles | p99 | most | median, consensus leader at the primary (rounds) | median, elsewhere (rounds) | fail-overs | two primaries |\n|---|---|---|---|---|---|---|---|---|---|\n";
+
+fn row(how: How, rounds: &[Round]) -> String {
     let of = |apart: Option<bool>| -> Vec<f64> {
-        let all = found.without.iter();
-        let all = all.filter(|w| apart.is_none_or(|a| a == w.1));
-        all.map(|w| w.0).collect()
+        let all = rounds.iter();
+        let all = all.filter(|r| apart.is_none_or(|a| a == r.decides));
+        all.map(|r| r.without).collect()
     };
     let (all, there, elsewhere) = (of(None), of(Some(true)), of(Some(false)));
+    let counted = |is: fn(&Round) -> bool| rounds.iter().filter(|r| is(r)).count();
     format!(
-        "| {} | {} | {} | {} | {} | {} ({}) | {} | {} |\n",
+        "| {} | {} | {} | {} to {} | {} | {} | {} ({}) | {} ({}) | {} | {} |\n",
         how.name(),
         all.len(),
         share(all.clone(), 0.5),
+        share(all.clone(), 0.25),
+        share(all.clone(), 0.75),
         share(all.clone(), 0.99),
         share(all, 1.0),
         share(there.clone(), 0.5),
         there.len(),
-        share(elsewhere, 0.5),
-        found.two,
+        share(elsewhere.clone(), 0.5),
+        elsewhere.len(),
+        counted(|r| r.failed_over),
+        counted(|r| r.two),
     )
+}
+
+/// What must not have happened.
+fn faults(all: &[(How, Vec<Round>)], lost: usize) -> Vec<String> {
+    let mut faults = Vec::new();
+    if lost > 0 {
+        faults.push(format!("{lost} acknowledged commits are lost"));
+    }
+    for (how, rounds) in all {
+        let two = rounds.iter().filter(|r| r.two).count();
+        if two > 0 {
+            faults.push(format!(
+                "{}: two primaries at once in {two} rounds",
+                how.name()
+            ));
+        }
+        let moved = rounds.iter().filter(|r| r.failed_over).count();
+        if *how == How::Pause && moved > 0 {
+            faults.push(format!("{}: another primary in {moved} rounds", how.name()));
+        }
+    }
+    faults
 }
 
 pub fn main(args: &[String]) -> Result<()> {
@@ -362,20 +501,17 @@ pub fn main(args: &[String]) -> Result<()> {
     let ports: Vec<u16> = nodes.iter().map(|n| n.server.port).collect();
     let writers = Writers::start(options.writers, &ports);
     let hows = options.how.iter();
-    let mut all: Vec<(How, Found)> = hows.map(|how| (*how, Found::default())).collect();
-    for n in 0..options.rounds {
-        for (how, found) in &mut all {
-            let done = round(*how, &mut nodes, &cables, &writers, &mut guard)?;
-            let (without, decides, two) = done;
-            println!(
-                "{} {n}: {without:.3} s, consensus leader at the primary: {decides}",
-                how.name()
-            );
-            found.without.push((without, decides));
-            found.two += usize::from(two);
-        }
-    }
+    let mut all: Vec<(How, Vec<Round>)> = hows.map(|how| (*how, Vec::new())).collect();
+    let begun = Instant::now();
+    let done = rounds(
+        &options, &mut all, &mut nodes, &cables, &writers, &mut guard,
+    );
+    let seconds = begun.elapsed().as_secs();
     let acknowledged = writers.end();
+    if let Err(e) = done {
+        let shown: String = all.iter().map(|(how, found)| row(*how, found)).collect();
+        return Err(format!("{e}\nuntil then:\n{HEAD}{shown}"));
+    }
     let leads = whole(&nodes)?;
     let there = nodes[leads].server.sql("SELECT n FROM kept")?;
     let number = |r: &Vec<Option<String>>| r.first()?.as_ref()?.parse().ok();
@@ -383,19 +519,49 @@ pub fn main(args: &[String]) -> Result<()> {
     let lost = acknowledged.difference(&there).count();
     let _ = writeln!(
         out,
-        "- three servers of a cluster that runs itself, {} writers, one row per commit\n- acknowledged commits that are lost, over all rounds: {lost} of {}\n",
+        "- three servers of a cluster that runs itself, {} writers, one row per commit; {seconds} s in all\n- acknowledged commits that are lost, over all rounds: {lost} of {}\n",
         options.writers,
         acknowledged.len()
     );
-    out += "| loss | rounds | median | p99 | most | median, consensus leader at the primary (rounds) | median, elsewhere | two primaries |\n|---|---|---|---|---|---|---|---|\n";
+    out += HEAD;
     for (how, found) in &all {
         out += &row(*how, found);
     }
     println!("\n{out}");
-    match options.write {
-        true => page::store("failover", &out, &[]),
-        false => Ok(()),
+    if options.write {
+        page::store("failover", &out, &[])?;
     }
+    let faults = faults(&all, lost);
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(faults.join("\n")),
+    }
+}
+
+fn rounds(
+    options: &Options,
+    all: &mut [(How, Vec<Round>)],
+    nodes: &mut [Node],
+    cables: &Cables,
+    writers: &Writers,
+    guard: &mut Guard,
+) -> Result<()> {
+    for n in 0..options.rounds {
+        for (how, found) in &mut *all {
+            let done = round(*how, n % 2 == 0, nodes, cables, writers, guard)
+                .map_err(|e| format!("{}, round {n}: {e}", how.name()))?;
+            println!(
+                "{} {n}: {:.3} s, consensus leader at the primary: {}, fail-over: {}, two primaries: {}",
+                how.name(),
+                done.without,
+                done.decides,
+                done.failed_over,
+                done.two
+            );
+            found.push(done);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -409,5 +575,32 @@ mod tests {
         assert_eq!(share(all.clone(), 0.99), "3.00 s");
         assert_eq!(share(all, 0.25), "200 ms");
         assert_eq!(share(vec![], 0.5), "-");
+    }
+
+    fn a_round(failed_over: bool, two: bool) -> Round {
+        Round {
+            without: 1.0,
+            decides: true,
+            failed_over,
+            two,
+        }
+    }
+
+    #[test]
+    fn a_fail_over_is_a_fault_after_a_pause_only() {
+        let rounds = vec![a_round(true, false)];
+        assert!(faults(&[(How::Kill, rounds.clone())], 0).is_empty());
+        assert_eq!(faults(&[(How::Pause, rounds)], 0).len(), 1);
+        assert_eq!(
+            faults(&[(How::Kill, vec![a_round(true, true)])], 2).len(),
+            2
+        );
+    }
+
+    #[test]
+    fn a_metric_is_found_by_its_whole_name() {
+        let metrics = "# TYPE canon_term gauge\ncanon_terms 3\ncanon_term 4\n";
+        assert_eq!(value(metrics, "canon_term"), Some("4"));
+        assert_eq!(value(metrics, "canon_lease_seconds"), None);
     }
 }
