@@ -16,6 +16,8 @@ pub struct Error {
     /// SQLSTATE.
     pub code: String,
     pub message: String,
+    /// The table that it names; empty: none.
+    pub table: String,
 }
 
 impl fmt::Display for Error {
@@ -104,6 +106,7 @@ impl Connection {
                     return Err(Error {
                         code: "28000".into(),
                         message: "the server asks for a password".into(),
+                        table: String::new(),
                     });
                 }
                 b'G' | b'H' | b'W' => return Err(lost("COPY is not for this connection")),
@@ -138,6 +141,7 @@ fn lost(e: impl fmt::Display) -> Error {
     Error {
         code: String::new(),
         message: e.to_string(),
+        table: String::new(),
     }
 }
 
@@ -172,6 +176,7 @@ fn error(body: &[u8]) -> Error {
     Error {
         code: field(body, b'C'),
         message: field(body, b'M'),
+        table: field(body, b't'),
     }
 }
 

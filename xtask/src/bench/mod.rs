@@ -19,6 +19,7 @@ pub mod constant;
 mod delay;
 mod embedded;
 mod failover;
+mod http;
 mod lag;
 mod loads;
 mod memory;

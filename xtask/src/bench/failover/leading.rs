@@ -10,6 +10,7 @@
 //!
 //! Left out on purpose: two that lead for less than the time between two answers. Commits that such a pair acknowledges would be found lost at the end.
 
+use crate::bench::http;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -42,7 +43,7 @@ impl Watch {
                 let mut answers = Vec::new();
                 while !stop.load(Ordering::SeqCst) {
                     let asked = Instant::now();
-                    let metrics = super::metrics(http);
+                    let metrics = http::metrics(http, super::SILENCE);
                     if !metrics.is_empty() {
                         answers.push(Answer {
                             asked,
@@ -71,8 +72,7 @@ impl Watch {
 }
 
 fn leads(metrics: &str) -> bool {
-    let lease = super::value(metrics, "canon_lease_seconds");
-    let left: f64 = lease.and_then(|v| v.parse().ok()).unwrap_or(0.0);
+    let left = http::value(metrics, "canon_lease_seconds").unwrap_or(0.0);
     metrics.contains(super::LEADS) && left > 0.0
 }
 

@@ -31,7 +31,7 @@ mod cables;
 mod leading;
 
 use super::options::{number, program};
-use super::page;
+use super::{http, page};
 use crate::guard::Guard;
 use crate::server::{self, Server, USER};
 use crate::wire::Connection;
@@ -39,8 +39,7 @@ use crate::{Result, command};
 use cables::Cables;
 use leading::Watch;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
-use std::io::{Read, Write as _};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -137,30 +136,11 @@ struct Node {
     http: u16,
 }
 
-/// The metrics of the server whose HTTP port this is; empty: no answer.
-fn metrics(http: u16) -> String {
-    let ask = || -> std::io::Result<String> {
-        let mut s = std::net::TcpStream::connect(("127.0.0.1", http))?;
-        s.set_read_timeout(Some(SILENCE))?;
-        write!(s, "GET /metrics HTTP/1.1\r\n\r\n")?;
-        let mut text = String::new();
-        s.read_to_string(&mut text)?;
-        Ok(text)
-    };
-    ask().unwrap_or_default()
-}
-
-/// The value of a metric without labels.
-fn value<'a>(metrics: &'a str, name: &str) -> Option<&'a str> {
-    let mut lines = metrics.lines().filter_map(|l| l.split_once(' '));
-    lines.find(|(n, _)| *n == name).map(|(_, value)| value)
-}
-
 const LEADS: &str = "canon_role{role=\"primary\"} 1";
 
 impl Node {
     fn metrics(&self) -> String {
-        metrics(self.http)
+        http::metrics(self.http, SILENCE)
     }
 
     fn leads(&self) -> bool {
@@ -169,7 +149,7 @@ impl Node {
 
     /// The term, as it says.
     fn term(&self) -> Option<u64> {
-        value(&self.metrics(), "canon_term")?.parse().ok()
+        http::value(&self.metrics(), "canon_term").map(|term| term as u64)
     }
 
     fn is_whole(&self) -> bool {
@@ -595,12 +575,5 @@ mod tests {
             faults(&[(How::Kill, vec![a_round(true, true)])], 2).len(),
             2
         );
-    }
-
-    #[test]
-    fn a_metric_is_found_by_its_whole_name() {
-        let metrics = "# TYPE canon_term gauge\ncanon_terms 3\ncanon_term 4\n";
-        assert_eq!(value(metrics, "canon_term"), Some("4"));
-        assert_eq!(value(metrics, "canon_lease_seconds"), None);
     }
 }

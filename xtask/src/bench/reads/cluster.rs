@@ -1,14 +1,17 @@
 //! A primary and its replicas, clients that load them, and what both cost.
 
+use crate::bench::http;
 use crate::clients::Clients;
 use crate::guard::Guard;
 use crate::server::{self, Server, USER};
 use crate::{Result, command, process};
-use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// A node that has not told its metrics by then will not.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// A node with its HTTP port.
 pub struct Node {
@@ -145,14 +148,7 @@ impl Node {
 
     /// A metric without labels.
     pub fn metric(&self, name: &str) -> Option<f64> {
-        let mut s = std::net::TcpStream::connect(("127.0.0.1", self.http)).ok()?;
-        write!(s, "GET /metrics HTTP/1.1\r\n\r\n").ok()?;
-        let mut text = String::new();
-        s.read_to_string(&mut text).ok()?;
-        let line = text
-            .lines()
-            .find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
-        line?.trim().parse().ok()
+        http::value(&http::metrics(self.http, ANSWER), name)
     }
 }
 
