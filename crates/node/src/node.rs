@@ -690,7 +690,11 @@ impl Node {
             let what = format!("sequence with OID {sequence} does not exist");
             return Err(Error::new(SqlState::UNDEFINED_TABLE, what));
         };
-        let reserve = |upto| log(sequence, upto, &self.shared.pipeline);
+        let reserve = |upto| match env::fault::planted("site.range_unlogged") {
+            // Another primary knows nothing of it.
+            true => Ok(installed),
+            false => log(sequence, upto, &self.shared.pipeline),
+        };
         let drawn = self.shared.sequences.take(def, count.max(1), reserve)?;
         let at = drawn.at.max(defined).max(installed);
         Ok((Numbers { at, ..drawn }, drawn.at))

@@ -114,13 +114,18 @@ impl Ranges {
     pub fn take(&self, def: &SequenceDef, now: u64) -> (Found, Option<u32>) {
         let mut all = self.0.lock();
         let held = all.entry(def.id).or_default();
-        if held.now.is_none_or(|n| n.count == 0) {
-            held.now = held.next.take();
+        let spent = held.now.is_none_or(|n| n.count == 0);
+        match &mut held.now {
+            // What comes behind it is another node's.
+            Some(n) if spent && env::fault::planted("site.beyond_its_range") => n.count = 1,
+            _ if spent => held.now = held.next.take(),
+            _ => {}
         }
         let number = held.now.as_mut().and_then(Numbers::next);
         let left = held.now.map_or(0, |n| n.count);
         let wanted = match number {
             None => true,
+            Some(_) if env::fault::planted("site.beyond_its_range") => false,
             // A short range lasts for as long as a question takes, or is all that others may have.
             Some(_) if held.refused || held.size < LEAST => false,
             Some(_) => left <= held.size / 2 && held.next.is_none(),

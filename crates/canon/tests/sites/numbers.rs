@@ -1,7 +1,8 @@
 //! Sequences at sites: numbers of ranges that a site draws once for many.
 
 use super::common::{Server, free_port, sqlstate};
-use super::helpers::{counted, one, refused, replica_with, rows, skip};
+use super::helpers::{counted, one, promote, refused, replica_with, rows, skip};
+use super::promotions::follow;
 use super::{ready, site, stays};
 use std::collections::HashSet;
 use tokio_postgres::Client;
@@ -190,4 +191,58 @@ async fn what_changes_a_sequence_ends_the_ranges_of_sites() {
     rows(&p, "REVOKE USAGE ON SEQUENCE s FROM clerk").await;
     let e = c.simple_query("COMMIT").await.expect_err("it may not");
     assert_eq!(sqlstate(&e), "40001");
+}
+
+/// Numbers that sessions of two sites got of one sequence, before and after another node became their primary. Nodes run with this fault.
+async fn given_over_a_promotion(planted: &str) -> Vec<i64> {
+    let env = [("CANON_PLANTED", planted)];
+    let at_site = [("CANON_PLANTED", planted), ("CANON_SITE", "true")];
+    let old = Server::start_with(&env).await;
+    let mut a = replica_with(&old, "a", &at_site).await;
+    let mut b = replica_with(&old, "b", &at_site).await;
+    let heir = replica_with(&old, "heir", &env).await;
+    let p = old.connect().await;
+    rows(&p, "CREATE SEQUENCE s").await;
+    ready(&p, &[&a, &b, &heir]).await;
+    let mut given = Vec::new();
+    for before in [true, false] {
+        let (c, d) = (stays(&a).await, stays(&b).await);
+        // More than a range has.
+        for _ in 0..40 {
+            given.extend([next(&c, "s").await, next(&d, "s").await]);
+        }
+        if before {
+            promote(&heir, &[]);
+            follow(&mut a, "a", &heir).await;
+            follow(&mut b, "b", &heir).await;
+        }
+    }
+    given
+}
+
+fn twice(given: &[i64]) -> usize {
+    let once: HashSet<&i64> = given.iter().collect();
+    given.len() - once.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_is_given_once_also_under_another_primary() {
+    if skip() {
+        return;
+    }
+    let given = given_over_a_promotion("").await;
+    assert_eq!((given.len(), twice(&given)), (160, 0), "{given:?}");
+}
+
+/// A site that goes on behind the end of its range, and a primary that does not write down what it has drawn, give numbers twice.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn planted_ranges() {
+    if skip() {
+        return;
+    }
+    for planted in ["site.beyond_its_range", "site.range_unlogged"] {
+        let given = given_over_a_promotion(planted).await;
+        assert!(twice(&given) > 0, "{planted} is not found: {given:?}");
+    }
 }

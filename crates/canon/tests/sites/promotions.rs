@@ -56,7 +56,7 @@ impl Load {
 }
 
 /// The site is started again as a site of another primary.
-async fn follow(node: &mut Server, name: &str, primary: &Server) {
+pub async fn follow(node: &mut Server, name: &str, primary: &Server) {
     node.kill();
     let of = format!("{}:{}", primary.host, primary.port);
     node.set_env(&[

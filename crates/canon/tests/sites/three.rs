@@ -216,6 +216,60 @@ async fn pgbench_runs_at_a_site() {
     assert_eq!(one(&c, sums).await, "t");
 }
 
+/// sysbench's tests at the default level, whose blocks go to the primary, and at one at which they are certified and nothing is forwarded.
+#[tokio::test(flavor = "multi_thread")]
+async fn sysbench_runs_at_a_site() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let here = site(&primary, "bench").await;
+    let sysbench = |test: &str, verb: &str| {
+        let program = std::env::var_os("CANON_SYSBENCH").unwrap_or("sysbench".into());
+        let mut command = Command::new(program);
+        command.args([test, "--db-driver=pgsql"]);
+        command.arg(format!("--pgsql-host={}", here.host));
+        command.arg(format!("--pgsql-port={}", here.port));
+        command.arg(format!("--pgsql-user={}", here.user));
+        command.arg(format!("--pgsql-db={}", here.database));
+        command.args(["--tables=2", "--table-size=500", "--threads=4"]);
+        command.args(["--events=40", "--time=60", verb]);
+        command
+    };
+    run(sysbench("oltp_read_write", "prepare")).await;
+    let c = primary.connect().await;
+    let database = &here.database;
+    for (level, forward) in [("read committed", "on"), ("repeatable read", "off")] {
+        // The programs know nothing of levels: the database has them.
+        for (name, value) in [
+            ("default_transaction_isolation", level),
+            ("canon.forward", forward),
+        ] {
+            let set = format!("ALTER DATABASE {database} SET {name} = '{value}'");
+            rows(&c, &set).await;
+        }
+        ready(&c, &[&here]).await;
+        for test in [
+            "oltp_point_select",
+            "oltp_read_only",
+            "oltp_read_write",
+            "oltp_write_only",
+            "oltp_update_index",
+            "oltp_update_non_index",
+            "oltp_insert",
+            "oltp_delete",
+        ] {
+            let said = run(sysbench(test, "run")).await;
+            assert!(said.contains("total number of events:"), "{test}: {said}");
+        }
+    }
+    rows(&c, &format!("ALTER DATABASE {database} RESET ALL")).await;
+    let count = one(&c, "SELECT count(*) FROM sbtest1").await;
+    ready(&c, &[&here]).await;
+    let here = here.connect().await;
+    assert_eq!(one(&here, "SELECT count(*) FROM sbtest1").await, count);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn psql_works_at_a_site() {
     if skip() {

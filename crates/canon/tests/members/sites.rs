@@ -1,0 +1,45 @@
+//! A site beside members that choose their primary themselves.
+
+use super::*;
+
+/// The site is no member, and knows one primary. Its commits wait while another one leads, until it is told which.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_site_waits_out_a_fail_over_until_it_is_told_of_the_next_primary() {
+    if skip() {
+        return;
+    }
+    let mut nodes = of_three(&[]).await;
+    prepare(&nodes).await;
+    let of = at(&nodes[0]);
+    let site = [("CANON_REPLICA_OF", of.as_str()), ("CANON_SITE", "true")];
+    let mut d = node("d", None, &site).await;
+    follows(&d).await;
+    let here = Writers::start_at(vec![d.server.config()], 2, 1);
+    here.more(30, &nodes).await;
+    nodes[0].server.kill();
+    let configs = nodes[1..].iter().map(|n| n.server.config()).collect();
+    let elsewhere = Writers::start_at(configs, 2, 1_000_000);
+    elsewhere.more(20, &nodes).await;
+    let told = here.count();
+    elsewhere.more(20, &nodes).await;
+    assert_eq!(here.count(), told, "nobody certifies what runs at the site");
+
+    let now = leader(&nodes[1..]).expect("one leads") + 1;
+    d.server.kill();
+    let of = at(&nodes[now]);
+    d.server.set_env(&[("CANON_REPLICA_OF", &of)]);
+    d.server.launch();
+    d.server.ready().await;
+    follows(&d).await;
+    here.more(30, &nodes).await;
+    let (here, elsewhere) = (here.end().await, elsewhere.end().await);
+    // What was acknowledged elsewhere last is shown here soon.
+    let at = nodes[now].server.connect().await;
+    let at = one(&at, "SELECT pg_current_wal_lsn()").await;
+    let c = d.server.connect().await;
+    assert_eq!(one(&c, &format!("WAIT FOR LSN '{at}'")).await, "success");
+    for n in [&nodes[now], &d] {
+        has_all(n, &here).await;
+        has_all(n, &elsewhere).await;
+    }
+}
