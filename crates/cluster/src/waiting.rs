@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! commits wait longer than degrade_after --> Propose(Degrade) --> applied: wait for fewer
-//! enough replicas are back               --> Propose(Restore) --> applied: wait for all that are wanted
-//! enough hold all that was acknowledged  --> Propose(Covered)
+//! enough replicas keep up again          --> Propose(Restore) --> applied: wait for all that are wanted
+//! enough hold what was acknowledged before commits waited for them --> Propose(Covered)
 //! ```
+//! Neither of the last two needs a moment without commits. A replica of a busy primary is always a little behind.
+//!
 //! The primary waits for what the catalogue says that it has applied. So a number that falls has fallen in the consensus first, and a fail-over that looks there knows that
 //! replicas may lack commits.
 //!
@@ -25,8 +27,10 @@ pub struct Waiting {
 pub struct Seen {
     /// A commit waits for replicas.
     pub waits: bool,
-    /// How many replicas hold all that was ever acknowledged, by this leader and by those before it.
+    /// How many replicas hold all that was acknowledged by the rules before this one: without waiting for as many, or by leaders before.
     pub hold_all: usize,
+    /// How many replicas hold all that had been acknowledged at the look before this one.
+    pub keep_up: usize,
     /// For how many replicas commits wait here now.
     pub waited: usize,
 }
@@ -59,7 +63,7 @@ impl Waiting {
             });
         }
         if catalogue.degraded() {
-            let enough = seen.hold_all >= catalogue.meant().max(1);
+            let enough = seen.keep_up >= catalogue.meant().max(1);
             return enough.then_some(Command::Restore);
         }
         // What later commits do not wait for yet is not promised.
@@ -77,5 +81,58 @@ impl Waiting {
             (Some(since), Some(after)) => now.saturating_sub(since) >= after,
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{Kind, Member};
+
+    fn pair() -> Catalogue {
+        let mut catalogue = Catalogue::default();
+        let member = |name: &str| Member {
+            name: name.into(),
+            address: format!("{name}:1"),
+            kind: Kind::Server,
+        };
+        let founded = Command::Found {
+            node: 1,
+            member: member("a"),
+            term: 1,
+        };
+        let joined = Command::Join {
+            node: 2,
+            member: member("b"),
+        };
+        for command in [founded, joined] {
+            catalogue.apply(&command).expect("two members");
+        }
+        catalogue
+    }
+
+    /// The replica of a primary that is never idle has never all that is acknowledged at that moment.
+    #[test]
+    fn a_replica_that_keeps_up_counts_again_under_load() {
+        let (mut catalogue, mut waiting) = (pair(), Waiting::new(1));
+        let busy = |hold_all, keep_up, waited| Seen {
+            waits: false,
+            hold_all,
+            keep_up,
+            waited,
+        };
+        let degrade = Command::Degrade { term: 1, wanted: 0 };
+        catalogue.apply(&degrade).expect("the replica is lost");
+        let behind = waiting.tick(&catalogue, busy(0, 0, 0), 0);
+        assert_eq!(behind, None);
+        let back = waiting.tick(&catalogue, busy(0, 1, 0), 0);
+        assert_eq!(back, Some(Command::Restore));
+        catalogue.apply(&Command::Restore).expect("degraded");
+        // It lacks some of what was acknowledged without it.
+        assert_eq!(waiting.tick(&catalogue, busy(0, 1, 1), 0), None);
+        // Commits do not wait for it yet.
+        assert_eq!(waiting.tick(&catalogue, busy(1, 1, 0), 0), None);
+        let covered = waiting.tick(&catalogue, busy(1, 1, 1), 0);
+        assert!(matches!(covered, Some(Command::Covered { by: 1, .. })));
     }
 }

@@ -108,14 +108,17 @@ impl Data for Shared {
             let nothing = Seen {
                 waits: false,
                 hold_all: 0,
+                keep_up: 0,
                 waited: 0,
             };
             return (nothing, end as u64);
         };
         let all = l.acknowledged.max(l.start);
+        let hold_all = l.acked.values().filter(|len| **len >= all).count();
         let seen = Seen {
             waits: l.acknowledged < end,
-            hold_all: l.acked.values().filter(|len| **len >= all).count(),
+            hold_all,
+            keep_up: hold_all,
             waited: usize::MAX,
         };
         (seen, end as u64)

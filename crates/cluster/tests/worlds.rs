@@ -61,6 +61,11 @@ struct Primary {
     start: usize,
     acked: BTreeMap<u64, usize>,
     acknowledged: usize,
+    /// How many copies a commit waits for, and which copies there are; and what was acknowledged by older rules, or in an earlier life.
+    rule: (usize, Vec<u64>),
+    ruled: usize,
+    /// What was acknowledged at the last look.
+    looked: usize,
 }
 
 struct Node {
@@ -491,6 +496,12 @@ impl World {
             start: start.expect("the term begins in its leader's log") + 1,
             acked: BTreeMap::new(),
             acknowledged: 0,
+            rule: (0, vec![]),
+            ruled: match env::fault::planted("covered.life_forgotten") {
+                true => 0,
+                false => node.log.len(),
+            },
+            looked: 0,
         });
         node.life += 1;
         let has: BTreeSet<u64> = self.nodes[i].log.iter().map(|r| r.1).collect();
@@ -528,7 +539,7 @@ impl World {
         if !p.holder.holds(now) || !node.standing.takes(p.term) {
             return;
         }
-        let wanted = p.waiting.wanted(&node.catalogue, now);
+        let wanted = p.follow_rule(&node.catalogue, i, now);
         let reach = reach(&node.catalogue, i, p, wanted, node.log.len());
         for (_, id) in &node.log[p.acknowledged.min(reach)..reach] {
             if *id > 0 {
@@ -565,13 +576,17 @@ impl World {
         self.ship(i);
         let node = &mut self.nodes[i];
         if let Some(p) = &mut node.primary {
-            let all = p.acknowledged.max(p.start);
-            let hold = |c: &u64| p.acked.get(c).is_some_and(|len| *len >= all);
-            let hold_all = node.catalogue.replicas_of(i as u64).filter(hold).count();
+            let waited = p.follow_rule(&node.catalogue, i, now);
+            let before = std::mem::replace(&mut p.looked, p.acknowledged);
+            let holding = |all: usize| {
+                let hold = |c: &u64| p.acked.get(c).is_some_and(|len| *len >= all);
+                node.catalogue.replicas_of(i as u64).filter(hold).count()
+            };
             let seen = Seen {
                 waits: p.acknowledged < node.log.len(),
-                hold_all,
-                waited: usize::MAX,
+                hold_all: holding(p.ruled.max(p.start)),
+                keep_up: holding(before.max(1)),
+                waited,
             };
             let proposal = p.waiting.tick(&node.catalogue, seen, now);
             let (request, end) = (p.holder.request(now), node.log.len() as u64);
@@ -727,6 +742,18 @@ impl World {
     }
 }
 
+impl Primary {
+    /// Notes which rule holds now: how many copies a commit waits for.
+    fn follow_rule(&mut self, catalogue: &Catalogue, i: usize, now: u64) -> usize {
+        let wanted = self.waiting.wanted(catalogue, now);
+        let rule = (wanted, catalogue.replicas_of(i as u64).collect());
+        if std::mem::replace(&mut self.rule, rule) != self.rule {
+            self.ruled = self.ruled.max(self.acknowledged);
+        }
+        wanted
+    }
+}
+
 /// How far the log may be acknowledged with so many replicas.
 fn reach(catalogue: &Catalogue, i: usize, p: &Primary, wanted: usize, len: usize) -> usize {
     let copies = catalogue.replicas_of(i as u64);
@@ -773,6 +800,7 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
         "leave.stays_promised",
         "failover.any_replica",
         "degrade.before_raft",
+        "covered.life_forgotten",
         "hand_over.heir_behind",
         "hand_over.not_promised",
     ] {

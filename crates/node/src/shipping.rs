@@ -92,6 +92,8 @@ pub struct Shipping {
     most: usize,
     quorum: Mutex<Quorum>,
     counted: Mutex<Counted>,
+    /// See [`Shipping::ruled`].
+    ruled: base::Watermark,
     /// Whether groups are kept.
     wanted: AtomicBool,
     /// A group was flushed, or a follower left.
@@ -121,6 +123,8 @@ impl Shipping {
     ) -> Shipping {
         Shipping {
             most,
+            // What an earlier life has acknowledged is found at the start, and shown later.
+            ruled: base::Watermark::new(marks.floor),
             marks,
             waiters,
             state: Mutex::default(),
@@ -379,8 +383,20 @@ impl Shipping {
             return;
         }
         quorum.want(wanted);
+        self.begin_rule();
         drop(quorum);
         self.settle();
+    }
+
+    /// Another rule holds from here on. Called with the decider locked: what was decided by the old one is in the watermarks.
+    fn begin_rule(&self) {
+        self.ruled.raise(self.marks.published.get());
+    }
+
+    /// What was acknowledged by an older rule, or in an earlier life, stands at or below this. The rule: how many replicas must hold a commit, and which
+    /// count. Acknowledged at a level that waits for replicas, if the rule asks for any.
+    pub fn ruled(&self) -> Position {
+        self.ruled.get()
     }
 
     /// Only acknowledgements of these replicas count from now on: numbers, with names. A replica that was taken out does not count beside the one that has its
@@ -400,6 +416,7 @@ impl Shipping {
                 quorum.acked(f.id, name, f.acked);
             }
         }
+        self.begin_rule();
         drop((quorum, counted, s));
         self.settle();
     }
@@ -494,8 +511,9 @@ impl Shipping {
         self.lends() && self.leases.lock().lends_to(id, now)
     }
 
-    /// How many of the counted replicas have everything up to here in their logs.
+    /// How many of the counted replicas have everything up to here in their logs. One that has not said how far it is has nothing.
     pub fn holding(&self, at: Position) -> usize {
+        let at = at.max(Position::ZERO.next());
         let s = self.state.lock();
         let counted = self.counted.lock();
         let have = s.followers.values();
@@ -536,6 +554,47 @@ mod tests {
         shipping.count_only([(1, "a".to_owned()), (2, "b".to_owned())].into());
         assert_eq!(marks.decided.get(), at);
         assert_eq!(shipping.holding(at), 1);
+    }
+
+    /// What is promised counts from here: all that was acknowledged by a rule that asked for less.
+    #[test]
+    fn what_an_older_rule_or_life_has_acknowledged_is_known() {
+        let at = Position::new(1, 5);
+        // A start finds log, and shows it when a replica has said that it has all of it.
+        let marks = Arc::new(Watermarks::recovered(at));
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 1, 1 << 20);
+        assert_eq!((marks.published.get(), shipping.ruled()), (Position::ZERO, at));
+        let replica = shipping.join("a", true, "", Position::ZERO, 0);
+        assert_eq!(shipping.holding(Position::ZERO), 0, "it has said nothing");
+        let acked = |persisted| Acked {
+            received: persisted,
+            persisted,
+            ..Acked::default()
+        };
+        shipping.acked(replica, acked(at.prev()), 0, 0, 0);
+        assert_eq!(marks.published.get(), at.prev());
+        assert_eq!(shipping.holding(shipping.ruled()), 0, "it lacks the last one");
+        shipping.acked(replica, acked(at), 0, 0, 0);
+        assert_eq!(shipping.holding(shipping.ruled()), 1);
+        // Commits are acknowledged without it, and then with it again.
+        shipping.want_replicas(0);
+        let alone = at.next();
+        marks.installed.raise(alone);
+        shipping.flushed(alone, None, None);
+        assert_eq!(marks.decided.get(), alone);
+        shipping.want_replicas(1);
+        assert_eq!((shipping.ruled(), shipping.holding(shipping.ruled())), (alone, 0));
+        // What comes now waits for it, so that does not move the mark.
+        let next = alone.next();
+        marks.installed.raise(next);
+        shipping.acknowledge_early(next, false);
+        shipping.flushed(next, None, None);
+        shipping.acked(replica, acked(alone), 0, 0, 0);
+        assert_eq!(marks.published.get(), next);
+        assert_eq!(shipping.holding(shipping.ruled()), 1);
+        // Others count from here on: it has to be looked at anew which of them hold what.
+        shipping.count_only([(1, "a".to_owned())].into());
+        assert_eq!(shipping.ruled(), next);
     }
 
     /// At any level: what a holder of a read lease has not received is not published, until its lease is over.

@@ -108,6 +108,48 @@ async fn of_two_servers_the_one_that_votes_goes_on_alone() {
     }
 }
 
+/// The replica of a primary that is never idle never has all that is acknowledged. It counts again all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_counts_again_while_commits_go_on() {
+    if skip() {
+        return;
+    }
+    let a = node("a", None, &[]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let mut nodes = [a, b];
+    prepare(&nodes).await;
+    let promised = |m: &str| m.contains("canon_cluster_promised 1");
+    says(&nodes[0], "commits are held by the other one", promised).await;
+    nodes[1].server.kill();
+    // These are acknowledged before they are on any disk.
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut busy = Vec::new();
+    for first in [-1, -2] {
+        let (c, stop) = (nodes[0].server.connect().await, stop.clone());
+        busy.push(tokio::spawn(async move {
+            rows(&c, "SET synchronous_commit = off").await;
+            for n in 0.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                let sql = format!("INSERT INTO kept VALUES ({})", first - 2 * n);
+                rows(&c, &sql).await;
+            }
+        }));
+    }
+    says(&nodes[0], "the members go on without it", |m| {
+        m.contains("canon_cluster_degraded 1")
+    })
+    .await;
+    nodes[1].server.launch();
+    nodes[1].server.ready().await;
+    says(&nodes[0], "commits are held by it again", promised).await;
+    stop.store(true, Ordering::SeqCst);
+    for task in busy {
+        task.await.expect("a writer");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_is_a_servers_or_a_witness() {
     if skip() {

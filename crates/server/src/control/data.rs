@@ -18,8 +18,6 @@ const FLUSH: Duration = Duration::from_secs(10);
 const PROMOTION: Duration = Duration::from_secs(60);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(2);
-/// A copy that is followed for so many looks in a row has heard what its primary has.
-const LOOKS: u32 = 20;
 
 fn away() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the server starts")
@@ -189,6 +187,7 @@ impl Data for Seat {
         let nothing = Seen {
             waits: false,
             hold_all: 0,
+            keep_up: 0,
             waited: 0,
         };
         let Some(place) = self.place() else {
@@ -201,19 +200,20 @@ impl Data for Seat {
         if node.role() != Role::Primary {
             return (nothing, end);
         }
-        let marks = node.marks();
-        let decided = marks.decided.get();
-        let before = std::mem::replace(&mut self.watched.lock().decided, decided);
-        let shipping = node.shipping();
-        // What this term acknowledged before is shown by now; later commits wait for replicas already. What earlier terms acknowledged stands below this
-        // term's start, which may come long before it is shown here.
+        let (marks, shipping) = (node.marks(), node.shipping());
+        let (decided, published) = (marks.decided.get(), marks.published.get());
+        let mut watched = self.watched.lock();
+        let before = std::mem::replace(&mut watched.decided, decided);
+        let published_before = watched.published.replace(published);
+        drop(watched);
+        // Later commits wait for replicas already. What earlier terms acknowledged stands below this term's start.
+        let waited = shipping.replicas();
         let start = node.terms().last().map_or(Position::ZERO, |t| t.1);
-        let all = marks.published.get().max(start);
-        let (hold_all, waited) = (shipping.holding(all), shipping.replicas());
         let waits = waited > 0 && before == decided && decided < marks.flushed.get();
         let seen = Seen {
             waits,
-            hold_all,
+            hold_all: shipping.holding(shipping.ruled().max(start)),
+            keep_up: published_before.map_or(0, |at| shipping.holding(at)),
             waited,
         };
         (seen, end)
@@ -285,15 +285,10 @@ impl Seat {
         };
         // Until the primary has spoken over a stream, what it has claimed is no more than where the stream began.
         let told = follow.told();
-        let whole = told.is_some() && following.marks.persisted.get() >= follow.claimed();
-        let mut watched = self.watched.lock();
-        watched.followed = match told == watched.told {
-            true => watched.followed + 1,
-            false => 0,
-        };
-        watched.told = told;
-        if whole && watched.followed > LOOKS {
-            drop(watched);
+        let claimed = follow.claimed();
+        let same = told.filter(|_| follow.told() == told);
+        let persisted = following.marks.persisted.get();
+        if self.watched.lock().copied.look(same, claimed, persisted) {
             self.end_copy();
         }
     }

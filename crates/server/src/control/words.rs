@@ -99,9 +99,62 @@ impl Question {
 pub struct Watched {
     /// Where decided stood.
     pub decided: Position,
-    /// The stream over which an incomplete copy was told what its primary has, and for how many looks.
-    pub told: Option<u64>,
-    pub followed: u32,
+    /// Where published stood, of a primary.
+    pub published: Option<Position>,
+    pub copied: Copied,
     /// A promotion by hand is being told.
     pub telling: Arc<AtomicBool>,
+}
+
+/// A copy that is followed for so many looks in a row has heard what its primary has.
+const LOOKS: u32 = 20;
+
+/// When a copy that was taken anew has what its primary had since it is followed. What comes later does not count: the copy of a busy primary is always a little
+/// behind.
+#[derive(Default)]
+pub struct Copied {
+    /// The stream over which it was told what its primary has, and for how many looks.
+    told: Option<u64>,
+    looks: u32,
+    /// What the primary had then.
+    had: Option<Position>,
+}
+
+impl Copied {
+    /// A look: the stream that flows, if the primary has said over it what it has; that; and what is on the disk here. Whether the copy is whole.
+    pub fn look(&mut self, told: Option<u64>, claimed: Position, persisted: Position) -> bool {
+        if told.is_none() || told != self.told {
+            *self = Copied {
+                told,
+                ..Copied::default()
+            };
+            return false;
+        }
+        self.looks += 1;
+        if self.looks <= LOOKS {
+            return false;
+        }
+        persisted >= *self.had.get_or_insert(claimed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_a_busy_primary_is_whole_when_it_has_what_that_had() {
+        let p = |n| Position::new(1, n);
+        let mut copy = Copied::default();
+        // On each stream anew.
+        for stream in [1, 2] {
+            assert!(!copy.look(None, p(900), p(900)), "nothing flows");
+            for n in 0..=LOOKS {
+                assert!(!copy.look(Some(stream), p(100 + n), p(100 + n)), "{n}");
+            }
+            // The primary goes on, and the copy stays ten behind.
+            let whole = |n: &u32| copy.look(Some(stream), p(200 + n), p(190 + n));
+            assert_eq!((0..100).find(whole), Some(10));
+        }
+    }
 }
