@@ -281,7 +281,7 @@ impl Shipping {
         if self.lends() {
             let mut leases = self.leases.lock();
             leases.acked(id, acked.received);
-            self.keep_below(&leases, now_nanos);
+            self.keep_below(&mut leases, now_nanos);
         }
         self.settle();
     }
@@ -426,8 +426,9 @@ impl Shipping {
         self.lends.load(Ordering::SeqCst)
     }
 
-    /// The ceiling follows the leases.
-    fn keep_below(&self, leases: &Grantor, now: u64) {
+    /// The ceiling follows the leases. One that holds it down no more is gone: a request that came in before, and is looked at after, must not have it go on.
+    fn keep_below(&self, leases: &mut Grantor, now: u64) {
+        leases.lapse(now);
         self.marks.ceiling.set(leases.ceiling(now));
         self.lends.store(!leases.is_over(now), Ordering::SeqCst);
     }
@@ -464,7 +465,7 @@ impl Shipping {
             return None;
         }
         let asked = leases.ask(ask, id, received, now);
-        self.keep_below(&leases, now);
+        self.keep_below(&mut leases, now);
         match asked {
             Asked::Begins => {
                 let first = last_given();
@@ -483,9 +484,8 @@ impl Shipping {
         }
         let now = now();
         let mut leases = self.leases.lock();
-        leases.lapse(now);
         let before = self.marks.ceiling.get();
-        self.keep_below(&leases, now);
+        self.keep_below(&mut leases, now);
         let rises = self.marks.ceiling.get() > before;
         drop(leases);
         if rises {
@@ -498,7 +498,7 @@ impl Shipping {
     pub fn wait_out_leases(&self, until: u64, now: u64) {
         let mut leases = self.leases.lock();
         leases.wait_out(until);
-        self.keep_below(&leases, now);
+        self.keep_below(&mut leases, now);
     }
 
     /// Whether no read lease is in force, of this node or of others that it waits out.
@@ -647,6 +647,33 @@ mod tests {
         shipping.leases_lapse(|| over);
         assert_eq!(marks.published.get(), next.next());
         assert!(shipping.leases_are_over(over));
+    }
+
+    /// Another replica's acknowledgement comes between the look at the clock for a request and the request.
+    #[test]
+    fn a_lease_that_is_over_does_not_go_on_by_a_request_that_was_held_up() {
+        let marks = Arc::new(Watermarks::default());
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 0, 1 << 20);
+        let [at, next] = [Position::new(1, 5), Position::new(1, 6)];
+        marks.installed.raise(at);
+        shipping.flushed(at, None, None);
+        let [holder, other] = ["a", "b"].map(|n| shipping.join(n, true, "", Position::ZERO, 0));
+        let received = |at| Acked {
+            received: at,
+            ..Acked::default()
+        };
+        shipping.acked(holder, received(at), 0, 0, 0);
+        let ask = |number| Ask { life: 7, number };
+        assert_eq!(shipping.lend(holder, ask(1), 0, || true, || at), Some(at));
+        let over = replica::lease::GRANTED;
+        marks.installed.raise(next);
+        shipping.flushed(next, None, None);
+        assert_eq!(marks.published.get(), at);
+        shipping.acked(other, received(next), 0, 0, over);
+        assert_eq!(marks.published.get(), next, "the lease is over");
+        // It came in just before. The holder lacks what was published since, so it may answer only behind that.
+        let first = shipping.lend(holder, ask(2), over - 1, || true, || next);
+        assert_eq!(first, Some(next));
     }
 
     #[test]
