@@ -69,6 +69,8 @@ pub struct Request {
     pub peer: Option<SocketAddr>,
     /// It came inside of TLS.
     pub secured: bool,
+    /// It is older than HTTP/1.1. Browsers ask so no more, and some proxies do.
+    pub old: bool,
 }
 
 impl Request {
@@ -195,6 +197,7 @@ fn parse(head: &str) -> (&str, &str, Request) {
     let mut lines = head.split("\r\n");
     let mut words = lines.next().unwrap_or("").split(' ');
     let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let old = words.next() != Some("HTTP/1.1");
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let header = |line: &str| {
         let (name, value) = line.split_once(':')?;
@@ -203,6 +206,7 @@ fn parse(head: &str) -> (&str, &str, Request) {
     let request = Request {
         path: path.to_owned(),
         headers: lines.filter_map(header).collect(),
+        old,
         ..Request::default()
     };
     (method, query, request)
@@ -268,7 +272,8 @@ mod tests {
         }
         fn page(&self, request: &Request) -> Option<Reply> {
             let seen = request.header("x-seen")?.to_owned();
-            let mut reply = Reply::text("200 OK", &format!("{} {seen}", request.path));
+            let old = if request.old { " of old" } else { "" };
+            let mut reply = Reply::text("200 OK", &format!("{} {seen}{old}", request.path));
             reply.headers.push(("X-Own", "1".into()));
             Some(reply)
         }
@@ -331,6 +336,10 @@ mod tests {
         let own = ask("GET /own?a=b HTTP/1.1\r\nX-Seen:  it \r\n\r\n", true).await;
         assert!(own.starts_with("HTTP/1.1 200 OK\r\n"), "{own}");
         assert!(own.contains("\r\nX-Own: 1\r\n") && own.ends_with("\r\n\r\n/own it\n"));
+        for version in [" HTTP/1.0", ""] {
+            let old = ask(&format!("GET /own{version}\r\nX-Seen: it\r\n\r\n"), true).await;
+            assert!(old.ends_with("\r\n\r\n/own it of old\n"), "{old}");
+        }
         let none = ask("GET /own HTTP/1.1\r\n\r\n", true).await;
         assert!(none.contains(" 404 "), "{none}");
         let head = ask("HEAD /own HTTP/1.1\r\nx-seen: it\r\n\r\n", true).await;

@@ -11,8 +11,9 @@
 //! Superusers see all. A role with the rights of `pg_read_all_stats` (as `pg_monitor` has them) sees all but keys and totals, which are contents of tables. Others are
 //! told 403. The access rules (`entrance::access`) are asked as for a session. A role that they want a certificate of does not get in.
 //!
-//! **From this machine** means a loopback address, a `Host` that is one, and no header of a proxy. A page of the web can make a browser ask a
-//! loopback address under a name of its own (DNS rebinding), and such a request shows that name in `Host`. A proxy on this machine speaks for others.
+//! **From this machine** means a loopback address, a `Host` that is one, HTTP/1.1, and no header of a proxy. A page of the web can make a browser ask a
+//! loopback address under a name of its own (DNS rebinding), and such a request shows that name in `Host`. A proxy on this machine speaks for others. One that
+//! asks over HTTP/1.1 under the server's own address, and says nothing of the client, cannot be told apart from this machine.
 //!
 //! **Passwords.** A password is held against the role's SCRAM verifier without leaving early, one at a time, and a role that is not there costs as much as one that is. A proof
 //! that was right is known again by a keyed hash until the verifier changes, so that a page that asks each second costs no thousands of rounds.
@@ -106,7 +107,7 @@ fn names_loopback(host: &str) -> bool {
 impl Asked<'_> {
     /// Whether it is of this machine. See the head of the file.
     pub fn is_local(&self) -> bool {
-        // A request over HTTP/1.0 may have no Host; a browser's has one.
+        // A program's request may have no Host; a browser's has one.
         let host = self.host.is_none_or(names_loopback);
         self.is_from_loopback() && host && !self.forwarded
     }

@@ -108,11 +108,13 @@ impl Pages {
             return Verdict::Refused("it is not known where this request comes from".into());
         };
         let proxies = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+        let has_passed = proxies.iter().any(|h| request.header(h).is_some());
         let asked = Asked {
             peer,
             secured: request.secured,
             host: request.header("host"),
-            forwarded: proxies.iter().any(|h| request.header(h).is_some()),
+            // nginx passes a request on as HTTP/1.0 and says nothing of it, unless it is told otherwise.
+            forwarded: request.old || has_passed,
             authorization: request.header("authorization"),
         };
         let Some((place, connections)) = self.metrics.source.get() else {
@@ -240,9 +242,31 @@ mod tests {
             path: path.into(),
             headers: vec![("host".into(), "127.0.0.1:8080".into())],
             peer: Some(peer.parse().expect("an address")),
-            secured: false,
+            ..Request::default()
         };
         pages.page(&request).expect("a page of the console")
+    }
+
+    #[test]
+    fn a_request_that_a_proxy_has_passed_on_is_not_of_this_machine() {
+        let pages = pages();
+        let peer = "127.0.0.1:9".parse().expect("an address");
+        let host = ("host".to_owned(), "127.0.0.1:8080".to_owned());
+        let asked = |old, more: &[&str]| {
+            let more = more.iter().map(|h| ((*h).to_owned(), "1".to_owned()));
+            let request = Request {
+                path: "/console/data".into(),
+                headers: [host.clone()].into_iter().chain(more).collect(),
+                peer: Some(peer),
+                old,
+                ..Request::default()
+            };
+            pages.page(&request).expect("a page of the console").status
+        };
+        assert_eq!(asked(false, &[]), "200 OK");
+        assert_eq!(asked(false, &["accept"]), "200 OK");
+        assert_eq!(asked(false, &["x-forwarded-for"]), "403 Forbidden");
+        assert_eq!(asked(true, &[]), "403 Forbidden", "as nginx passes it on");
     }
 
     #[test]
