@@ -66,8 +66,11 @@ impl Waiting {
             let enough = seen.keep_up >= catalogue.meant().max(1);
             return enough.then_some(Command::Restore);
         }
-        // What later commits do not wait for yet is not promised.
+        // What later commits do not wait for yet is not promised, nor what nodes hold that are no members.
+        let copies = catalogue.members().values().filter(|m| m.has_copy());
+        let others = copies.count().saturating_sub(1);
         let by = seen.hold_all.min(seen.waited).min(catalogue.wanted());
+        let by = by.min(others);
         (by > catalogue.promised()).then(|| Command::Covered {
             term: self.term,
             by,
@@ -87,7 +90,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{Kind, Member};
+    use crate::catalogue::{Kind, Member, Policies};
 
     fn pair() -> Catalogue {
         let mut catalogue = Catalogue::default();
@@ -109,6 +112,27 @@ mod tests {
             catalogue.apply(&command).expect("two members");
         }
         catalogue
+    }
+
+    /// Beside a cluster of one others may follow. A member that joins later has nothing of what they hold.
+    #[test]
+    fn what_others_hold_is_not_promised() {
+        let mut catalogue = pair();
+        let policies = Policies {
+            synchronous_replicas: Some(1),
+            ..Policies::default()
+        };
+        for command in [Command::Leave { node: 2 }, Command::Set { policies }] {
+            catalogue.apply(&command).expect("one member");
+        }
+        assert_eq!(catalogue.wanted(), 1);
+        let seen = Seen {
+            waits: false,
+            hold_all: 1,
+            keep_up: 1,
+            waited: 1,
+        };
+        assert_eq!(Waiting::new(1).tick(&catalogue, seen, 0), None);
     }
 
     /// The replica of a primary that is never idle has never all that is acknowledged at that moment.

@@ -402,12 +402,21 @@ impl Shipping {
     /// Only acknowledgements of these replicas count from now on: numbers, with names. A replica that was taken out does not count beside the one that has its
     /// name now, and a member counts whatever it calls itself.
     pub fn count_only(&self, replicas: BTreeMap<u64, String>) {
+        self.count(Some(replicas));
+    }
+
+    /// Acknowledgements of all nodes count from now on, by what they call themselves.
+    pub fn count_all(&self) {
+        self.count(None);
+    }
+
+    fn count(&self, replicas: Counted) {
         let s = self.state.lock();
         let mut counted = self.counted.lock();
-        if counted.as_ref() == Some(&replicas) {
+        if *counted == replicas {
             return;
         }
-        *counted = Some(replicas);
+        *counted = replicas;
         let mut quorum = self.quorum.lock();
         for f in s.followers.values().filter(|f| f.member) {
             // It may have counted under another name.
@@ -594,7 +603,9 @@ mod tests {
         assert_eq!(shipping.holding(shipping.ruled()), 1);
         // Others count from here on: it has to be looked at anew which of them hold what.
         shipping.count_only([(1, "a".to_owned())].into());
-        assert_eq!(shipping.ruled(), next);
+        assert_eq!((shipping.ruled(), shipping.holding(alone)), (next, 0));
+        shipping.count_all();
+        assert_eq!(shipping.holding(alone), 1);
     }
 
     /// At any level: what a holder of a read lease has not received is not published, until its lease is over.

@@ -52,3 +52,34 @@ async fn a_server_that_joins_copies_from_the_next_primary_when_the_first_is_lost
     has_all(&d, &acknowledged).await;
     has_all(&nodes[0], &acknowledged).await;
 }
+
+/// The first server that asks to join makes the primary a cluster of one, and may not join then. A replica that follows the primary by hand still counts for its commits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_may_not_join_stops_no_commit() {
+    if skip() {
+        return;
+    }
+    let mut a = node("a", None, &[("CANON_SYNCHRONOUS_REPLICAS", "1")]).await;
+    let _r = replica(&a.server, "r").await;
+    let c = a.server.connect().await;
+    rows(&c, "CREATE TABLE kept (n bigint PRIMARY KEY)").await;
+    rows(&c, "INSERT INTO kept VALUES (1)").await;
+    let join = at(&a);
+    let mut same = Server::canon(&[("CANON_NODE_NAME", "a"), ("CANON_CLUSTER_JOIN", &join)]);
+    same.launch();
+    let ended = same.exited(HANG).await;
+    assert!(ended.is_some_and(|s| !s.success()));
+    let said = same.log_tail();
+    assert!(said.contains("another member is called"), "{said}");
+    let inserted = rows(&c, "INSERT INTO kept VALUES (2)");
+    let inserted = tokio::time::timeout(HANG, inserted).await;
+    assert!(inserted.is_ok(), "{}", a.server.log_tail());
+    // The same after a start.
+    a.server.kill();
+    a.server.launch();
+    a.server.ready().await;
+    let c = a.server.connect().await;
+    let inserted = rows(&c, "INSERT INTO kept VALUES (3)");
+    let inserted = tokio::time::timeout(HANG, inserted).await;
+    assert!(inserted.is_ok(), "{}", a.server.log_tail());
+}

@@ -211,6 +211,7 @@ impl Seat {
         if let Some(other) = self.elsewhere() {
             return Ok(other);
         }
+        self.say_policies().await?;
         let (node, member) = (joining.node, joining.member);
         let name = member.name.clone();
         let join = Command::Join { node, member };
@@ -255,16 +256,25 @@ impl Seat {
         consensus
             .found(me, place.node.term())
             .await
-            .map_err(system)?;
-        if let Some(n) = self.config.synchronous_said {
-            let policies = Policies {
-                synchronous_replicas: Some(n as usize),
-                ..Policies::default()
-            };
-            let set = consensus.propose(Command::Set { policies }).await;
-            _ = set.map_err(system)?;
+            .map_err(system)
+    }
+
+    /// What this server was started with holds for the cluster, from before there is another member. Said again where this was not reached.
+    async fn say_policies(&self) -> Result<()> {
+        let (Some(catalogue), Some(member)) = (self.catalogue(), self.member.get()) else {
+            return Ok(());
+        };
+        let policies = Policies {
+            synchronous_replicas: self.config.synchronous_said.map(|n| n as usize),
+            ..Policies::default()
+        };
+        let said = *catalogue.policies() != Policies::default();
+        if said || policies == Policies::default() || catalogue.members().len() > 1 {
+            return Ok(());
         }
-        Ok(())
+        let set = Command::Set { policies };
+        let set = member.consensus().propose(set).await;
+        set.map(drop).map_err(system)
     }
 
     /// The member that this server is to be.

@@ -236,14 +236,20 @@ impl Seat {
         let others = others.filter(|(id, m)| m.has_copy() && Some(**id) != self.me());
         let replicas = others.map(|(id, m)| (*id, m.name.clone())).collect();
         let by_hand = node.role() == Role::Primary && node.term() > phase.term();
+        let alone = catalogue.members().len() < 2;
+        let own = self.wanted_alone(&catalogue) as usize;
         let (guarded, wanted) = match by_hand {
             true => (0, self.config.synchronous_replicas as usize),
-            // Alone, nothing can be named behind its back.
-            false if catalogue.members().len() < 2 => (0, catalogue.wanted()),
+            // Nothing can be named behind its back.
+            false if alone => (0, catalogue.wanted().max(own)),
             false => (phase.term().max(node.term()), member.wanted()),
         };
         node.shipping().want_replicas(wanted);
-        node.shipping().count_only(replicas);
+        match alone {
+            // Those that follow it are no members.
+            true => node.shipping().count_all(),
+            false => node.shipping().count_only(replicas),
+        }
         self.guarded.store(guarded, Ordering::SeqCst);
         if by_hand {
             self.tell_promotion(node.term());

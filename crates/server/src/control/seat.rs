@@ -328,7 +328,21 @@ impl Seat {
 
     pub(super) fn as_primary(&self, catalogue: &Option<Catalogue>) -> Config {
         *self.target.lock() = None;
-        with_wanted(self.named(None), catalogue)
+        let config = with_wanted(self.named(None), catalogue);
+        let own = catalogue.as_ref().map_or(0, |c| self.wanted_alone(c));
+        Config {
+            synchronous_replicas: config.synchronous_replicas.max(own),
+            ..config
+        }
+    }
+
+    /// How many replicas this node waits for by its own settings: the founder of a cluster of one, as without a cluster.
+    pub(super) fn wanted_alone(&self, catalogue: &Catalogue) -> u32 {
+        let founder = self.identity.get().is_some_and(|i| i.joined.is_none());
+        match founder && catalogue.members().len() < 2 {
+            true => self.config.synchronous_replicas,
+            false => 0,
+        }
     }
 
     /// Where this server is to join, if it is no member yet.
