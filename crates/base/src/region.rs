@@ -1,11 +1,11 @@
 //! The published region: words of a primary that its replicas read, to know what they have to wait for (PolarDB-SCC §4.1, §4.2).
 //!
 //! ```text
-//! word      0         1, 2      3      4      5       8           16       24        32 ..              1056 ..
-//!           magic     cluster   term   name   alive   published   global   catalog   TABLES slots       BUCKETS slots
-//!                               0: not the primary                                   by storage         by storage and primary key
+//! word      0         1, 2      3      4      5       6      8           16       24        32 ..              1056 ..
+//!           magic     cluster   term   name   alive   until  published   global   catalog   TABLES slots       BUCKETS slots
+//!                               0: not the primary                                          by storage         by storage and primary key
 //! ```
-//! All are positions but the first six. A slot holds the newest position that modified anything which maps to it; who shares a slot
+//! All are positions but the first seven. A slot holds the newest position that modified anything which maps to it; who shares a slot
 //! only makes the other wait longer. Sizes are fixed and places computed, so that a reader needs nothing but the words: they may lie in
 //! this process, in a file that two processes map, or behind a network card.
 //!
@@ -33,6 +33,9 @@ pub const TERM_WORD: u32 = 3;
 pub const NAME_WORD: u32 = 4;
 /// Marked while the process lives whose region it is, where others map it (`store::Alive`).
 pub const ALIVE_WORD: u32 = 5;
+/// Until when no other node can be named primary: nanoseconds of `env::Clock::boot_nanos`, which all processes of the host share. 0: as long as the term says
+/// so, as no members of a cluster name primaries.
+pub const UNTIL_WORD: u32 = 6;
 pub const PUBLISHED_WORD: u32 = 8;
 pub const GLOBAL_WORD: u32 = 16;
 pub const CATALOG_WORD: u32 = 24;
@@ -163,6 +166,16 @@ impl Region {
         *coming = None;
         self.is_coming.store(false, Ordering::SeqCst);
         self.words.words()[TERM_WORD as usize].store(0, Ordering::SeqCst);
+    }
+
+    /// The lease of the primary; see [`UNTIL_WORD`].
+    pub fn lead_until(&self, until: u64) {
+        self.words.words()[UNTIL_WORD as usize].store(until, Ordering::SeqCst);
+    }
+
+    /// The same, as it is told.
+    pub fn until(&self) -> u64 {
+        self.words.words()[UNTIL_WORD as usize].load(Ordering::SeqCst)
     }
 
     /// What has to be published before the node tells that it leads; none: it does, or does not lead.

@@ -321,6 +321,65 @@ async fn a_primary_that_is_stopped_acknowledges_nothing_and_shows_nothing_old_wh
     assert_eq!(old_states_shown_after_a_stop(&[]).await, 0);
 }
 
+/// Stops two of three voters, so that the primary loses its lease. Whether a strong read at a fourth copy, which hears the primary, is answered.
+async fn is_answered_without_a_lease(more: &[(&str, &str)]) -> bool {
+    let nodes = of_three(more).await;
+    prepare(&nodes).await;
+    let d = node("d", Some(&nodes[0].server), more).await;
+    follows(&d).await;
+    says(&d, "it does not vote", |m| {
+        m.contains("canon_member_votes{member=\"d\"} 0")
+    })
+    .await;
+    let c = d.server.connect().await;
+    rows(&c, "SET canon.read_timeout = '1s'").await;
+    rows(&c, "SELECT n FROM kept").await;
+    for n in &nodes[1..] {
+        signal(n, "-STOP");
+    }
+    says(&nodes[0], "its lease is over", |m| {
+        m.contains("canon_lease_seconds 0\n")
+    })
+    .await;
+    let read = c.simple_query("SELECT n FROM kept").await;
+    for n in &nodes[1..] {
+        signal(n, "-CONT");
+    }
+    if let Err(e) = &read {
+        assert_eq!(common::sqlstate(e), "57014");
+    }
+    let deadline = Instant::now() + HANG;
+    while c.simple_query("SELECT n FROM kept").await.is_err() {
+        assert!(Instant::now() < deadline, "{}", d.server.log_tail());
+    }
+    read.is_ok()
+}
+
+/// Where commits wait for more than one replica, another primary may be named without one that is cut off together with the old primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_of_a_primary_without_its_lease_answers_no_strong_read() {
+    if skip() {
+        return;
+    }
+    for shared in ["true", "false"] {
+        let answered = is_answered_without_a_lease(&[("CANON_SHARED_MEMORY", shared)]).await;
+        assert!(!answered, "shared memory: {shared}");
+    }
+}
+
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_of_a_primary_that_does_not_look_at_its_lease_is_found() {
+    if skip() {
+        return;
+    }
+    let planted = [
+        ("CANON_PLANTED", "lease.unasked"),
+        ("CANON_SHARED_MEMORY", "false"),
+    ];
+    assert!(is_answered_without_a_lease(&planted).await);
+}
+
 /// The same with a primary that never looks at its lease: the check above can fail. The members may tell it first that it leads no more.
 #[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread")]

@@ -66,6 +66,9 @@ pub trait Data: Send + Sync + 'static {
 
     /// What this primary sees of its replicas, and the last position of its log.
     fn seen(&self) -> (Seen, u64);
+
+    /// The leader of this term holds its lease until this time, nanoseconds of `env::Clock::boot_nanos`. Quick.
+    fn holds_until(&self, _term: u64, _until: u64) {}
 }
 
 /// Between members. The first byte of a message says which it is.
@@ -614,6 +617,7 @@ impl Inner {
                 l.holder.granted(request, now);
                 let until = l.holder.until().unwrap_or(0);
                 this.lease.1.store(until, Ordering::SeqCst);
+                this.data.holds_until(l.term, until);
             }
         });
     }

@@ -6,7 +6,7 @@
 //! session ends ──▶ SnapshotRequests::let_go ──▶ let go of number ──▶ Kept::handle ──▶ TxnManager::let_go
 //! ```
 //! The position is a timestamp, as fresh as a fetch that began when the transaction did. The term is read before and after, as with words of the
-//! region: the position counts as published by the primary of this term.
+//! region: the position counts as published by the primary of this term. A node that may lead no more says no term.
 //!
 //! One connection serves all sessions of a node. What it keeps ends with it, at both ends: a transaction that loses its snapshot so
 //! goes on as if none had been kept. Connections are counted, so that a number of an earlier one is let go of by nothing.
@@ -78,8 +78,8 @@ impl Kept {
         }
     }
 
-    /// A request came; its answer.
-    pub fn handle(&mut self, request: Request) -> Option<Answer> {
+    /// A request came; its answer. `leads`: whether no other node can be primary yet, if this one is.
+    pub fn handle(&mut self, request: Request, leads: impl FnOnce() -> bool) -> Option<Answer> {
         let manager = self.node.manager();
         let number = match request {
             Request::Keep(number) => number,
@@ -104,7 +104,11 @@ impl Kept {
         }
         let cluster = self.node.cluster();
         let (high, low) = ((cluster >> 64) as u64, cluster as u64);
-        let values = vec![high, low, term, kept, at.as_u64(), region.term()];
+        let after = match leads() {
+            true => region.term(),
+            false => 0,
+        };
+        let values = vec![high, low, term, kept, at.as_u64(), after];
         Some(Answer { number, values })
     }
 }

@@ -248,7 +248,7 @@ impl World {
             let node = p.node.clone();
             let kept = p.kept.entry(link).or_insert_with(|| Kept::new(node));
             let request = Request::decode(bytes).expect("just encoded");
-            kept.handle(request)
+            kept.handle(request, || true)
         });
         if let Some(Answer { number, values }) = answer.flatten() {
             let delay = 100 + self.dice.below(900);

@@ -218,6 +218,14 @@ impl Data for Seat {
         };
         (seen, end)
     }
+
+    fn holds_until(&self, term: u64, until: u64) {
+        if let Some(place) = self.place()
+            && self.guarded.load(Ordering::SeqCst) == term
+        {
+            place.node.region().lead_until(until);
+        }
+    }
 }
 
 impl Seat {
@@ -251,6 +259,13 @@ impl Seat {
             false => node.shipping().count_only(replicas),
         }
         self.guarded.store(guarded, Ordering::SeqCst);
+        let region = node.region();
+        match guarded {
+            0 => region.lead_until(0),
+            // Over, until there is one.
+            _ if region.until() == 0 => region.lead_until(1),
+            _ => {}
+        }
         if by_hand {
             self.tell_promotion(node.term());
         }

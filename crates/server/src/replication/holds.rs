@@ -5,16 +5,16 @@
 //!
 //! Left out on purpose: the bytes of the messages, which stand there.
 
-use super::StrongReads;
 use super::accept::copy_both;
 use super::commands;
 use super::copy_both::{CopyBoth, lost};
 use super::strong_reads::{AGAIN, gone};
+use super::{Senders, StrongReads};
 use crate::connections::wire::{Stream, Wire};
 use base::{Error, Position, Result, SqlState};
 use futures::channel::oneshot;
 use node::holding::{Came, HeldSnapshot, Kept, Request, SnapshotRequests as Core};
-use node::{Node, Role};
+use node::Role;
 use parking_lot::Mutex;
 use replica::read::{decode_answer, encode_answer};
 use sql::reading::Kept as KeptThere;
@@ -33,12 +33,12 @@ const SILENCE: Duration = Duration::from_secs(2);
 const UNREAD: usize = 1 << 20;
 
 /// The primary's end: serves a replica until it goes.
-pub async fn serve<S: Stream>(wire: &mut Wire<S>, node: &Arc<Node>) -> Result<()> {
+pub async fn serve<S: Stream>(wire: &mut Wire<S>, senders: &Senders) -> Result<()> {
     let mut link = copy_both(wire).await?;
-    let mut kept = Kept::new(node.clone());
+    let mut kept = Kept::new(senders.node().clone());
     loop {
         let request = link.next_as(Request::decode).await?;
-        if let Some(a) = kept.handle(request) {
+        if let Some(a) = kept.handle(request, || senders.may_serve()) {
             link.send_with(|out| encode_answer(a.number, &a.values, out));
         }
         if link.pending() > UNREAD {

@@ -379,10 +379,8 @@ pub async fn serve<S: Stream>(
         ));
     }
     match asked {
-        Asked::Region => {
-            return region::serve(wire, senders.node.region(), senders.exposed.as_ref()).await;
-        }
-        Asked::Holds => return holds::serve(wire, &senders.node).await,
+        Asked::Region => return region::serve(wire, senders).await,
+        Asked::Holds => return holds::serve(wire, senders).await,
         Asked::Commits => {
             return certifier::serve(copy_both(wire).await?, &senders.node).await;
         }

@@ -26,7 +26,7 @@ use super::remote::{Tcp, connect, link};
 use super::shared::Mapped;
 use crate::connections::cores::{self, Core};
 use crate::connections::socket::Socket;
-use base::region::{CLUSTER_WORDS, PUBLISHED_WORD, TERM_WORD, row_hash};
+use base::region::{CLUSTER_WORDS, PUBLISHED_WORD, TERM_WORD, UNTIL_WORD, row_hash};
 use base::{CommitWait, Error, Position, Result, SqlState};
 use env::Env;
 use env::turns::afterwards;
@@ -304,7 +304,7 @@ impl StrongReads {
         }
     }
 
-    /// What `f` reads of mapped words counts if their node is the primary of this term, before and afterwards.
+    /// What `f` reads of mapped words counts if their node is the primary of this term, before and afterwards, and holds its lease afterwards.
     fn look<T>(
         &self,
         mapped: &Mapped,
@@ -316,7 +316,9 @@ impl StrongReads {
         let same = || words[TERM_WORD as usize].load(SeqCst) == followed;
         let ours = u128::from(high) << 64 | u128::from(low) == self.node.cluster();
         let found = (ours && followed != 0 && same()).then(|| f(words))?;
-        (same() && mapped.is_alive()).then_some(found)
+        let until = words[UNTIL_WORD as usize].load(SeqCst);
+        let leads = until == 0 || self.env.clock.boot_nanos() < until;
+        (leads && same() && mapped.is_alive()).then_some(found)
     }
 
     /// The check against mapped words; none: they do not help.
