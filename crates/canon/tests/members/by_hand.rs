@@ -142,6 +142,11 @@ async fn a_primary_without_its_lease_acknowledges_no_commit_that_it_alone_has() 
     let doubt = client.batch_execute("INSERT INTO kept VALUES (2)").await;
     let doubt = doubt.expect_err("nothing says that it stays");
     assert_eq!(common::sqlstate(&doubt), "40003", "{doubt}");
+    let off = "SET synchronous_commit = off";
+    client.batch_execute(off).await.expect("a setting");
+    let doubt = client.batch_execute("INSERT INTO kept VALUES (3)").await;
+    let doubt = doubt.expect_err("nothing says that it stays");
+    assert_eq!(common::sqlstate(&doubt), "40003", "{doubt}");
     let refused = client.batch_execute("SELECT n FROM kept").await;
     let refused = refused.expect_err("another node may have newer rows");
     assert_eq!(common::sqlstate(&refused), "57P03", "{refused}");
@@ -150,7 +155,7 @@ async fn a_primary_without_its_lease_acknowledges_no_commit_that_it_alone_has() 
     }
     // No other one was named: it goes on.
     let deadline = Instant::now() + HANG;
-    let mut n = 3;
+    let mut n = 4;
     while client
         .batch_execute(&format!("INSERT INTO kept VALUES ({n})"))
         .await

@@ -141,6 +141,16 @@ fn left(why: Reason, left: Left) -> Error {
     }
 }
 
+/// 40003: the transaction stands here, and this node may be the primary no more.
+fn in_doubt(why: &Error) -> Error {
+    Error::new(
+        SqlState::STATEMENT_COMPLETION_UNKNOWN,
+        "the transaction stands on this node; whether it stays is not known",
+    )
+    .detail(why.fields().message.to_string())
+    .hint("Ask the primary.")
+}
+
 /// A session is ended that waits for this. What a commit's client is told is what PostgreSQL says, where the commit is on this disk.
 fn left_waiting(held: CommitWait, flushed: Position) -> Error {
     if let CommitWait::Published(_) = held {
@@ -431,7 +441,11 @@ impl<E: Engine> Session<E> {
                 if says {
                     self.shared.deliver();
                 }
-                waited
+                // With synchronous_commit = off its reply waits for what a read waits for.
+                waited.map_err(|e| match writes && e.code() == SqlState::CANNOT_CONNECT_NOW {
+                    true => in_doubt(&e),
+                    false => e,
+                })
             }
             Err(e) => {
                 self.drop_portals();
