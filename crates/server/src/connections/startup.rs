@@ -729,12 +729,13 @@ fn text(b: &[u8]) -> Result<&str> {
 async fn password_message<S: Stream>(wire: &mut Wire<S>) -> Result<Vec<u8>> {
     wire.send().await.map_err(|e| gone(&e))?;
     loop {
-        if let Some((kind, len)) = frontend::frame(wire.input.bytes())? {
-            if kind != b'p' {
-                return Err(violation(format!(
-                    "expected SASL response, got message type {kind}"
-                )));
-            }
+        // By its first byte. Other messages may be long, and no role has logged in yet whose memory they would be.
+        if let Some(kind) = wire.input.bytes().first().filter(|k| **k != b'p') {
+            return Err(violation(format!(
+                "expected SASL response, got message type {kind}"
+            )));
+        }
+        if let Some((_, len)) = frontend::frame(wire.input.bytes())? {
             let body = wire.input.bytes()[5..len].to_vec();
             wire.input.take(len);
             return Ok(body);

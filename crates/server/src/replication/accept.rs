@@ -26,9 +26,15 @@ pub(super) enum Asked {
     Commits,
 }
 
+/// Longest query that begins it all, near enough.
+const LONGEST: usize = 4 << 10;
+
 /// Waits for the query that begins it all.
 pub(super) async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<Asked> {
     loop {
+        if frontend::wanted(wire.input.bytes()).is_some_and(|w| w > LONGEST) {
+            return Err(frontend::violation("invalid message length"));
+        }
         if let Some((kind, len)) = frontend::frame(wire.input.bytes())? {
             let body = &wire.input.bytes()[5..len];
             let asked = match frontend::decode(kind, body)? {

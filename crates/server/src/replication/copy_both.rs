@@ -17,6 +17,8 @@ use tokio::net::TcpStream;
 
 /// Longest message: the largest group of commits and its head.
 const MAX_FRAME: usize = (1 << 30) + (64 << 10);
+/// Longest message of one that has not proven that it is a node: a Hello with some thousand terms.
+const MAX_OF_STRANGERS: usize = 1 << 20;
 /// Bytes read at once.
 const CHUNK: usize = 64 << 10;
 /// A buffer that grew beyond this is let go when it is empty.
@@ -30,6 +32,8 @@ pub struct CopyBoth<S> {
     taken: usize,
     out: Vec<u8>,
     written: usize,
+    /// Longest message that is taken.
+    most: usize,
 }
 
 impl CopyBoth<Line<TcpStream>> {
@@ -51,7 +55,14 @@ impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
             taken: 0,
             out: Vec::new(),
             written: 0,
+            most: MAX_FRAME,
         }
+    }
+
+    /// The other end has not proven that it is a node.
+    pub fn of_stranger(mut self) -> CopyBoth<S> {
+        self.most = MAX_OF_STRANGERS;
+        self
     }
 
     /// The same connection over what `f` makes of its stream.
@@ -70,6 +81,7 @@ impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
             taken: self.taken,
             out: self.out,
             written: self.written,
+            most: self.most,
         })
     }
 
@@ -164,7 +176,7 @@ impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
             return Ok(None);
         };
         let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        if !(4..=MAX_FRAME).contains(&len) {
+        if !(4..=self.most).contains(&len) {
             return Err(broken("a message of an impossible length"));
         }
         if have.len() <= len {
@@ -214,6 +226,16 @@ mod tests {
             end.flush().await.unwrap();
         }
         tokio::join!(hear_all(a), hear_all(b));
+    }
+
+    #[tokio::test]
+    async fn a_stranger_is_not_waited_for_with_a_long_message() {
+        use tokio::io::AsyncWriteExt;
+        let (mut a, b) = tokio::io::duplex(64);
+        let head = (MAX_OF_STRANGERS as u32 + 1).to_be_bytes();
+        a.write_all(&[&b"d"[..], &head].concat()).await.unwrap();
+        let refused = CopyBoth::new(b, vec![]).of_stranger().next().await;
+        assert_eq!(refused.unwrap_err().code(), SqlState::PROTOCOL_VIOLATION);
     }
 
     #[tokio::test]

@@ -394,6 +394,9 @@ pub async fn serve<S: Stream>(
         .hint("Follow its primary."));
     }
     let mut link = copy_both(wire).await?;
+    if visitor.member.is_none() {
+        link = link.of_stranger();
+    }
     let hello = tokio::time::timeout(senders.node.silence(), link.next())
         .await
         .map_err(|_| broken("no Hello came"))??;
