@@ -615,3 +615,31 @@ async fn only_a_proof_deposes() {
     assert_eq!(one(&c, "SHOW transaction_read_only").await, "on");
     assert_eq!(refused(&c, "INSERT INTO t VALUES (1)").await.0, "25006");
 }
+
+/// Sessions have all places of a primary, and their commits wait for a replica that has to connect first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_gets_the_log_of_a_primary_that_is_full() {
+    if skip() {
+        return;
+    }
+    let env = [
+        ("CANON_MAX_CONNECTIONS", "8"),
+        ("CANON_SYNCHRONOUS_REPLICAS", "1"),
+    ];
+    let p = Server::start_with(&env).await;
+    let mut all = Vec::new();
+    let full = loop {
+        match common::connect_to(&p.config()).await {
+            Ok(c) => all.push(c),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(common::sqlstate(&full), "53300");
+    let _r = replica(&p, "r").await;
+    let made = rows(&all[0], "CREATE TABLE t (id int PRIMARY KEY)");
+    let made = tokio::time::timeout(PATIENCE, made).await;
+    assert!(made.is_ok(), "{}", p.log_tail());
+    let full = common::connect_to(&p.config()).await;
+    let full = full.expect_err("others find no place");
+    assert_eq!(common::sqlstate(&full), "53300");
+}

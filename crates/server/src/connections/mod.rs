@@ -363,12 +363,14 @@ impl<E: Engine> Connections<E> {
         info!(left = self.open(), "connections are closed");
     }
 
-    fn too_many(&self) -> Error {
-        Error::new(
-            SqlState::TOO_MANY_CONNECTIONS,
-            "sorry, too many clients already",
-        )
-    }
+}
+
+/// 53300.
+pub(crate) fn too_many() -> Error {
+    Error::new(
+        SqlState::TOO_MANY_CONNECTIONS,
+        "sorry, too many clients already",
+    )
 }
 
 /// A replica is counted until it is gone.

@@ -28,7 +28,7 @@
 //!
 //! Left out on purpose: PostgreSQL's own replication protocol.
 
-use super::Connections;
+use super::{Connections, too_many};
 use super::look::Look;
 use super::visitor::{Origin, Visitor};
 use super::wire::{Stream, Wire, gone};
@@ -128,12 +128,17 @@ pub async fn start<S: Stream, E: Engine>(
     let Some(hello) = hello(wire, connections, origin).await? else {
         return Ok(None);
     };
-    // Cancel requests pass when there is no room for more.
-    if full && hello.purpose != Some(Purpose::Control) {
-        return Err(connections.too_many());
+    // Cancel requests pass when there is no room for more, and nodes: commits of the sessions that have all places may wait for these.
+    let node = match hello.purpose {
+        Some(Purpose::Control) => true,
+        Some(Purpose::Replica) => hello.proves,
+        _ => false,
+    };
+    if full && !node {
+        return Err(too_many());
     }
     let user = hello.user.clone();
-    let started = enter(wire, connections, origin, hello).await;
+    let started = enter(wire, connections, origin, hello, full).await;
     if let Err(e) = &started
         && is_refusal(e)
     {
@@ -169,6 +174,7 @@ async fn enter<S: Stream, E: Engine>(
     connections: &Connections<E>,
     origin: &Origin,
     hello: Hello,
+    full: bool,
 ) -> Result<Option<Started<E>>> {
     if !origin.local && !wire.stream.is_secured() && !connections.entrance.allow_plain_network {
         return Err(plain_refused());
@@ -221,6 +227,7 @@ async fn enter<S: Stream, E: Engine>(
                 member,
                 number: said(MEMBER).and_then(|p| p.1.parse().ok()),
                 leases: said(LEASES).is_some_and(|p| p.1 == "on"),
+                full,
             };
             return Ok(Some(Started::Replica(visitor)));
         }

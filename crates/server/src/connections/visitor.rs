@@ -22,4 +22,6 @@ pub struct Visitor {
     pub number: Option<u64>,
     /// It knows of read leases, and wants one.
     pub leases: bool,
+    /// All places are taken: it gets in for the log alone, as commits may wait for it.
+    pub full: bool,
 }

@@ -16,6 +16,7 @@ use super::members::Members;
 use super::shared::Exposed;
 use super::site::certifier;
 use super::{Herald, Membership, holds, region};
+use crate::connections::too_many;
 use crate::connections::visitor::{Origin, Visitor};
 use crate::connections::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
@@ -378,6 +379,9 @@ pub async fn serve<S: Stream>(
             "only a node that proves that it has the cluster's secret reads the region, has snapshots held and commits certified",
         ));
     }
+    if asked != Asked::Log && visitor.full {
+        return Err(too_many());
+    }
     match asked {
         Asked::Region => return region::serve(wire, senders).await,
         Asked::Holds => return holds::serve(wire, senders).await,
@@ -460,6 +464,7 @@ impl Carrier {
             member,
             number,
             leases,
+            full: _,
         } = visitor;
         let Message::Hello {
             node: name, last, ..
