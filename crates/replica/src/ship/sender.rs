@@ -207,6 +207,8 @@ struct Claim {
 
 /// How long a replica has to show that it is ahead, in microseconds.
 const TO_SHOW: i64 = 2_000_000;
+/// Most of the log that is read and sent ahead of acknowledgements in a catch-up, in bytes, whatever the replica says of its ring.
+const MOST_AHEAD: u64 = 64 << 20;
 
 /// See the module.
 pub struct Sender {
@@ -216,7 +218,7 @@ pub struct Sender {
     cluster: u128,
     term: u64,
     terms: Vec<(u64, Position)>,
-    /// Half of the replica's ring.
+    /// Half of the replica's ring, up to [`MOST_AHEAD`].
     window: u64,
     /// Everything up to it has been sent.
     sent: Position,
@@ -389,7 +391,7 @@ impl Sender {
         };
         (self.node, self.cluster, self.term) = (node, facts.cluster, facts.term);
         self.terms = facts.terms;
-        self.window = (ring / 2).max(1);
+        self.window = (ring / 2).clamp(1, MOST_AHEAD);
         (self.sent, self.head, self.ever_sent) = (last, facts.last, last);
         if let Some(reason) = refused {
             return self.refuse(reason, out);

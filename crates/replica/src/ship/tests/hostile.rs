@@ -85,6 +85,24 @@ fn a_stranger_is_sent_the_log_and_nothing_that_it_says_counts() {
     assert!(is_closed(&out) && !out.iter().any(is_believed), "{out:?}");
 }
 
+/// Else a role that may read the log could have all of it read into the primary's memory.
+#[test]
+fn a_ring_of_any_size_has_a_bounded_part_of_the_log_read() {
+    for peer in [Peer::Member, Peer::Stranger] {
+        let mut hello = hello(&facts().terms, upto(0));
+        if let Message::Hello { ring, .. } = &mut hello {
+            *ring = u64::MAX;
+        }
+        let (mut s, mut all) = greeted(peer, hello);
+        all.extend(tell(&mut s, Event::Time));
+        let read = all.iter().find_map(|c| match c {
+            Command::ReadLog { bytes, .. } => Some(*bytes),
+            _ => None,
+        });
+        assert_eq!(read, Some(64 << 20));
+    }
+}
+
 #[test]
 fn a_member_is_reported_and_may_take_over() {
     let (mut s, sent) = followed(Peer::Member);
