@@ -45,6 +45,7 @@ pub fn write(
     let mut out = dir.begin_checkpoint(at).map_err(failed)?;
     out.section(SECTION_SCHEMA, &encode_changes(&catalog.schema.dump()))
         .map_err(failed)?;
+    sequences.prune(&manager.catalog().schema);
     let mut states = Vec::new();
     for (id, logged) in sequences.dump() {
         states.extend_from_slice(&id.to_le_bytes());

@@ -5,18 +5,28 @@
 //! crash, survives with the reservation. Nothing waits for a flush here: with a number comes the position of its record,
 //! and a reply that shows the number waits until that is published. A crash loses at most the rest of a range. A site draws many at once
 //! ([`crate::ranges`]).
+//!
+//! RESTART begins another *generation* of a sequence, and a transaction may be rolled back that has. Each generation stands by itself: numbers that
+//! such a transaction draws of its own take nothing from the generation that goes on.
+//!
+//! Left out on purpose: when a transaction with a generation of its own ends. The generations that no sequence has are forgotten at a checkpoint, all but
+//! those that were used last.
 
 use crate::ranges::Numbers;
 use base::record::{CommitBuilder, RecordKind};
-use base::schema::SequenceDef;
+use base::schema::{Relation, Schema, SequenceDef};
 use base::{Error, Oid, Position, Result, SqlState};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use txn::CommitOrder;
 
 /// Values reserved at a time.
 const RANGE: u32 = 64;
+
+/// Generations kept that no sequence has: of transactions that are open, and of those that were rolled back or have restarted or dropped a sequence.
+const MOST_OTHERS: usize = 1 << 12;
 
 /// Where a sequence stands, as logged: the last value that may have been given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +69,25 @@ struct State {
     logged: Logged,
     /// Where that stands in the log; zero: it was there at the start.
     at: Position,
+    /// Which of all reservations that was.
+    turn: u64,
     /// The last value given out, and whether it was (as `last_value` and `is_called` in PostgreSQL).
     value: i64,
     is_called: bool,
 }
 
+/// A sequence, and which life of it.
+type Name = (Oid, u64);
+
+fn name(def: &SequenceDef) -> Name {
+    (def.id, def.generation)
+}
+
 /// All sequences of a node.
 #[derive(Default)]
 pub struct Sequences {
-    states: RwLock<HashMap<Oid, Arc<Mutex<State>>>>,
+    states: RwLock<HashMap<Name, Arc<Mutex<State>>>>,
+    turns: AtomicU64,
 }
 
 impl Sequences {
@@ -76,27 +96,61 @@ impl Sequences {
         let state = State {
             logged,
             at: Position::ZERO,
+            turn: self.turn(),
             value: logged.value,
             is_called: logged.is_called,
         };
-        self.states.write().insert(id, Arc::new(Mutex::new(state)));
+        let name = (id, logged.generation);
+        let state = Arc::new(Mutex::new(state));
+        self.states.write().insert(name, state);
     }
 
-    /// Every sequence's logged state, for a checkpoint. Take the checkpoint's position *before*: states may run ahead of it.
+    /// Every logged state, the one that was used last at the end, for a checkpoint. Take the checkpoint's position *before*: states may run ahead
+    /// of it.
     pub fn dump(&self) -> Vec<(Oid, Logged)> {
-        self.states
-            .read()
-            .iter()
-            .map(|(id, s)| (*id, s.lock().logged))
-            .collect()
+        let of = |(name, s): (&Name, &Arc<Mutex<State>>)| {
+            let s = s.lock();
+            (s.turn, name.0, s.logged)
+        };
+        let mut all: Vec<_> = self.states.read().iter().map(of).collect();
+        all.sort_unstable_by_key(|s| s.0);
+        all.into_iter().map(|(_, id, logged)| (id, logged)).collect()
+    }
+
+    /// Forgets generations that no sequence of the schema has, which is the newest. Those that were used last stay, since a transaction that is
+    /// open may have one.
+    pub fn prune(&self, schema: &Schema) {
+        let is_other = |name: &Name| match schema.relation(name.0) {
+            Some(Relation::Sequence(s)) => s.generation != name.1,
+            _ => true,
+        };
+        let count = || self.states.read().keys().filter(|n| is_other(n)).count();
+        if count() <= MOST_OTHERS {
+            return;
+        }
+        let mut all = self.states.write();
+        let others = all.iter().filter(|(n, _)| is_other(n));
+        let mut others: Vec<(u64, Name)> = others.map(|(n, s)| (s.lock().turn, *n)).collect();
+        others.sort_unstable();
+        others.truncate(others.len().saturating_sub(MOST_OTHERS));
+        for (_, name) in others {
+            // One that is being drawn from is in use.
+            if all.get(&name).is_some_and(|s| Arc::strong_count(s) == 1) {
+                all.remove(&name);
+            }
+        }
+    }
+
+    fn turn(&self) -> u64 {
+        self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
     fn state(&self, def: &SequenceDef) -> Arc<Mutex<State>> {
-        let found = self.states.read().get(&def.id).cloned();
+        let found = self.states.read().get(&name(def)).cloned();
         found.unwrap_or_else(|| {
             let mut all = self.states.write();
-            all.entry(def.id)
-                .or_insert_with(|| Arc::new(Mutex::new(fresh(def))))
+            all.entry(name(def))
+                .or_insert_with(|| Arc::new(Mutex::new(fresh(def, self.turn()))))
                 .clone()
         })
     }
@@ -120,9 +174,6 @@ impl Sequences {
     ) -> Result<Numbers> {
         let state = self.state(def);
         let mut s = state.lock();
-        if s.logged.generation != def.generation {
-            *s = fresh(def);
-        }
         let value = if s.is_called {
             step(def, s.value, 1).ok_or_else(|| at_limit(def))?
         } else {
@@ -143,7 +194,7 @@ impl Sequences {
                 set: false,
             };
             s.at = reserve(logged)?;
-            s.logged = logged;
+            (s.logged, s.turn) = (logged, self.turn());
         }
         (s.value, s.is_called) = (last, true);
         Ok(Numbers {
@@ -181,6 +232,7 @@ impl Sequences {
         *s = State {
             logged,
             at,
+            turn: self.turn(),
             value,
             is_called,
         };
@@ -189,13 +241,11 @@ impl Sequences {
 
     /// (last value, is called).
     pub fn look(&self, def: &SequenceDef) -> (i64, bool) {
-        let state = self.state(def);
-        let s = state.lock();
-        if s.logged.generation == def.generation {
+        let known = self.states.read().get(&name(def)).cloned();
+        known.map_or((first(def), false), |s| {
+            let s = s.lock();
             (s.value, s.is_called)
-        } else {
-            (first(def), false)
-        }
+        })
     }
 }
 
@@ -204,7 +254,7 @@ fn first(def: &SequenceDef) -> i64 {
     def.restart.unwrap_or(def.start)
 }
 
-fn fresh(def: &SequenceDef) -> State {
+fn fresh(def: &SequenceDef, turn: u64) -> State {
     let logged = Logged {
         value: first(def),
         is_called: false,
@@ -214,6 +264,7 @@ fn fresh(def: &SequenceDef) -> State {
     State {
         logged,
         at: Position::ZERO,
+        turn,
         value: first(def),
         is_called: false,
     }
@@ -334,6 +385,55 @@ mod tests {
             last = log.0.lock().last().copied();
         }
         assert!(seen.contains(&1) && seen.contains(&2));
+    }
+
+    #[test]
+    fn a_restart_that_is_rolled_back_takes_nothing() {
+        let log = Log::default();
+        let s = Sequences::default();
+        let d = def(1, 1, i64::MAX, 1, false);
+        let restarted = SequenceDef {
+            generation: 7,
+            restart: Some(2),
+            ..d.clone()
+        };
+        let next = |s: &Sequences, d: &SequenceDef| s.next(d, log.of(d)).unwrap().0;
+        assert_eq!([next(&s, &d), next(&s, &d), next(&s, &d)], [1, 2, 3]);
+        assert_eq!([next(&s, &restarted), next(&s, &restarted)], [2, 3]);
+        assert_eq!((s.look(&d), next(&s, &d)), ((3, true), 4));
+        assert_eq!(next(&s, &restarted), 4, "it may go on, too");
+        // After a crash, whatever the log has last.
+        let after = Sequences::default();
+        for l in log.0.lock().iter() {
+            after.restore(1, *l);
+        }
+        assert!(next(&after, &d) > 4 && next(&after, &restarted) > 4);
+    }
+
+    #[test]
+    fn generations_of_no_sequence_are_forgotten_but_for_the_last() {
+        let log = Log::default();
+        let s = Sequences::default();
+        let d = def(1, 1, i64::MAX, 1, false);
+        let of = |generation| SequenceDef {
+            generation,
+            ..d.clone()
+        };
+        let schema = Schema::bootstrap("canon");
+        let schema = schema.apply(&[base::schema::Change::Put(base::schema::Object::Sequence(
+            of(3),
+        ))]);
+        let last = MOST_OTHERS as u64 + 10;
+        for generation in 0..=last {
+            let d = of(generation);
+            assert_eq!(s.next(&d, log.of(&d)).unwrap().0, 1);
+        }
+        s.prune(&schema);
+        assert_eq!(s.dump().len(), MOST_OTHERS + 1);
+        let next = |generation| s.next(&of(generation), log.of(&of(generation))).unwrap().0;
+        assert_eq!(next(3), 2, "a sequence has it");
+        assert_eq!(next(last), 2, "a transaction may have it");
+        assert_eq!(next(0), 1, "it is gone");
     }
 
     #[test]
