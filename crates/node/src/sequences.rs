@@ -275,15 +275,15 @@ fn step_no_cycle(def: &SequenceDef, from: i64, n: i64) -> Option<i64> {
     (def.min <= v && v <= def.max).then_some(v)
 }
 
-/// Where so many values end that begin with this one, without beginning anew; and how many there are.
+/// Where so many values end that begin with this one, without beginning anew; and how many there are. A range of CACHE may have thousands of millions.
 fn steps(def: &SequenceDef, from: i64, count: u32) -> (i64, u32) {
-    let (mut last, mut taken) = (from, 1);
-    while taken < count
-        && let Some(v) = step_no_cycle(def, last, 1)
-    {
-        (last, taken) = (v, taken + 1);
-    }
-    (last, taken)
+    let (from, step) = (i128::from(from), i128::from(def.increment));
+    let room = match step > 0 {
+        true => i128::from(def.max) - from,
+        false => from - i128::from(def.min),
+    };
+    let more = (room / step.abs().max(1)).clamp(0, i128::from(count.max(1) - 1));
+    ((from + more * step) as i64, more as u32 + 1)
 }
 
 fn step(def: &SequenceDef, from: i64, n: i64) -> Option<i64> {
@@ -434,6 +434,18 @@ mod tests {
         assert_eq!(next(3), 2, "a sequence has it");
         assert_eq!(next(last), 2, "a transaction may have it");
         assert_eq!(next(0), 1, "it is gone");
+    }
+
+    #[test]
+    fn a_range_of_any_length_is_found_at_once() {
+        let up = def(3, 1, i64::MAX, 1, false);
+        let many = u32::MAX;
+        assert_eq!(steps(&up, 1, many), (1 + 3 * (i64::from(many) - 1), many));
+        assert_eq!(steps(&up, i64::MAX - 7, many), (i64::MAX - 1, 3));
+        assert_eq!(steps(&def(-2, -5, -1, -1, true), -1, 10), (-5, 3));
+        let all = def(i64::MAX, i64::MIN, i64::MAX, 0, false);
+        assert_eq!(steps(&all, i64::MIN, many), (i64::MAX - 1, 3));
+        assert_eq!(steps(&up, 5, 0), (5, 1));
     }
 
     #[test]
