@@ -106,6 +106,7 @@ impl Node {
             order,
             outcomes: &self.shared().outcomes,
             number: candidate.number,
+            once: true,
         };
         self.commit_in(Box::new(txn), &marked)
     }

@@ -789,6 +789,7 @@ impl Local for Node {
             order: &order,
             outcomes: &self.shared.outcomes,
             number,
+            once: false,
         };
         self.commit_in(txn, &marked)
     }

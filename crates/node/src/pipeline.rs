@@ -444,6 +444,17 @@ pub struct Marked<'a> {
     pub order: &'a dyn CommitOrder,
     pub outcomes: &'a Outcomes,
     pub number: u64,
+    /// A copy of the request may come: once it has failed none may commit, not for a moment.
+    pub once: bool,
+}
+
+impl Marked<'_> {
+    fn failed(&self) {
+        match self.once {
+            true => self.outcomes.refuse(self.number),
+            false => self.outcomes.aborted(self.number),
+        }
+    }
 }
 
 impl CommitOrder for Marked<'_> {
@@ -455,7 +466,7 @@ impl CommitOrder for Marked<'_> {
         self.outcomes.begin(self.number)?;
         let begun = self.order.begin();
         if begun.is_err() {
-            self.outcomes.aborted(self.number);
+            self.failed();
         }
         begun
     }
@@ -468,7 +479,7 @@ impl CommitOrder for Marked<'_> {
     }
 
     fn abort(&self, ticket: u64) {
-        self.outcomes.aborted(self.number);
+        self.failed();
         self.order.abort(ticket);
     }
 }
@@ -502,6 +513,30 @@ impl CommitOrder for Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A copy of a request that has failed is refused from the moment on at which the commit is given up.
+    #[test]
+    fn what_is_to_run_once_is_refused_where_it_aborts() {
+        let marks = Arc::default();
+        let next = Position::new(4, 7).after_restart();
+        let p = Pipeline::new(next, marks, &NodeOptions::default());
+        let outcomes = Outcomes::default();
+        let number = 7;
+        for once in [false, true] {
+            let order = Marked {
+                order: &p,
+                outcomes: &outcomes,
+                number,
+                once,
+            };
+            outcomes.claim(number, next).expect("it is new");
+            let (_, ticket) = order.begin().expect("open");
+            order.abort(ticket);
+            let copy = outcomes.claim(number, next);
+            assert_eq!(copy.is_err(), once);
+            outcomes.aborted(number);
+        }
+    }
 
     #[test]
     fn an_early_acknowledgement_waits_for_no_long_commit() {
