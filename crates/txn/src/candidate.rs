@@ -512,6 +512,8 @@ impl TxnManager {
             ..TxnOptions::default()
         };
         let mut txn = self.begin(options, false);
+        // LOCK TABLE waits for its end, as for a session's.
+        txn.uses_by(&mut None);
         txn.begin_statement()?;
         let f = &c.footprint;
         txn.same_rules(c)?;

@@ -16,14 +16,15 @@
 mod support;
 
 use base::schema::*;
-use base::{Candidate, Isolation, KeyRange, Oid, Position, Result, Type, Value};
+use base::{Candidate, Isolation, KeyRange, Oid, Position, Result, SqlState, Type, Value};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::Store;
 use support::{MemoryOrder, Row, column, index, ints, key};
 use txn::{
-    Access, Catalog, Direction, Scan, TableHandle, Txn, TxnManager, TxnOptions, replay_changes,
+    Access, Catalog, Direction, Scan, TableHandle, TableModes, Txn, TxnManager, TxnOptions,
+    WaitPolicy, replay_changes,
 };
 use workload::rng::Rng;
 
@@ -334,6 +335,38 @@ fn a_candidate_is_refused_for_what_it_used_only() {
             }
         }
     }
+}
+
+/// LOCK TABLE waits for a candidate that is being certified, and refuses one that comes later.
+#[test]
+fn a_candidate_and_a_lock_on_its_table_keep_each_other_off() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = World::new(FkAction::NoAction);
+    w.run(|t| t.insert(&w.parents, &parent(1, 0, 1))).unwrap();
+    let candidate = |number, v| {
+        let mut a = w.begin(Isolation::RepeatableRead);
+        a.update(&w.parents, &key(1), &parent(1, v, 1)).unwrap();
+        a.candidate(number).unwrap()
+    };
+    let lock = |t: &mut Txn| t.lock_table(&w.parents, TableModes::SHARE, WaitPolicy::NoWait);
+    let adopted = w.manager.adopt(&candidate(1, 7)).unwrap();
+    let mut t = w.begin(Isolation::ReadCommitted);
+    t.begin_statement().unwrap();
+    match lock(&mut t) {
+        Err(txn::Stop::Error(e)) => assert_eq!(e.code(), SqlState::LOCK_NOT_AVAILABLE),
+        other => panic!("{other:?}"),
+    }
+    drop(t);
+    w.commit(adopted).unwrap();
+    let late = candidate(2, 8);
+    let mut t = w.begin(Isolation::ReadCommitted);
+    t.begin_statement().unwrap();
+    lock(&mut t).unwrap();
+    let refused = w.manager.adopt(&late).err().map(|e| e.code());
+    assert_eq!(refused, Some(SqlState::SERIALIZATION_FAILURE));
+    drop(t);
+    let adopted = w.manager.adopt(&late).unwrap();
+    w.commit(adopted).unwrap();
 }
 
 /// What it wrote it has used, whether or not it says so.
