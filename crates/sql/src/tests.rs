@@ -656,3 +656,39 @@ fn what_overflows_is_an_error() {
         "22008"
     );
 }
+
+/// Each assignment to a part of a column is over the one before it: many of them are as many expressions, and not twice as many with each.
+#[test]
+fn parts_of_a_column_may_be_set_many_times_but_not_without_end() {
+    let db = TestDb::new();
+    db.run("CREATE TYPE place AS (x int, y int); CREATE TYPE item AS (at place, n int)")
+        .unwrap();
+    db.run("CREATE TABLE p (id int PRIMARY KEY, c item, a int[]); INSERT INTO p VALUES (1)")
+        .unwrap();
+    let set = |parts: &str, n| {
+        let all = vec![parts; n].join(", ");
+        format!("UPDATE p SET {all} WHERE id = 1")
+    };
+    db.run(&set("c.at.x = id + 6, c.at.y = 8, c.n = 9", 40))
+        .unwrap();
+    assert_eq!(db.rows("SELECT c FROM p"), ["(\"(7,8)\",9)"]);
+    db.run(&set("c.at.x = NULL, a[2] = 5", 40)).unwrap();
+    assert_eq!(db.rows("SELECT c, a FROM p"), ["(\"(,8)\",9)|[2:2]={5}"]);
+    for parts in ["c.n = 1", "c.at.x = 1", "a[1] = 1"] {
+        assert_eq!(
+            db.fails(&set(parts, 5_000)),
+            SqlState::STATEMENT_TOO_COMPLEX
+        );
+    }
+}
+
+#[test]
+fn a_with_of_too_many_queries_is_refused() {
+    let db = TestDb::new();
+    let with = |n: usize| {
+        let ctes: Vec<String> = (0..n).map(|i| format!("c{i} AS (SELECT {i})")).collect();
+        format!("WITH {} SELECT 1", ctes.join(", "))
+    };
+    assert_eq!(db.rows(&with(20)), ["1"]);
+    assert_eq!(db.fails(&with(2_000)), SqlState::STATEMENT_TOO_COMPLEX);
+}

@@ -182,47 +182,43 @@ impl Binder<'_> {
         }
         let whole = self.so_far(to, at, out);
         let b = self.expr(value, &mut Env::plain(scope, "UPDATE"))?;
-        let e = self.changed(c, whole, c.ty().ty, &names, b)?;
+        let e = self.changed(c, whole, &names, b)?;
         out[at] = ColumnSource::Expr(e);
         Ok(())
     }
 
-    /// `whole` with the field that the names lead to changed.
-    fn changed(
-        &mut self,
-        c: &Column,
-        whole: Expr,
-        ty: Type,
-        names: &[String],
-        value: Bound,
-    ) -> Result<Expr> {
-        let (name, rest) = names.split_first().expect("a field is named");
-        let Some(of) = ty.composite() else {
-            let what = format!(
-                "cannot assign to field \"{name}\" of column \"{}\" because its type {} is not a composite type",
-                c.name,
-                format_type(ty, -1)
-            );
-            return Err(Error::new(SqlState::DATATYPE_MISMATCH, what));
-        };
-        let found = of.attributes().find(|(_, a)| a.name == *name);
-        let (at, a) = found.ok_or_else(|| {
-            let what = format!(
-                "cannot assign to field \"{name}\" of column \"{}\" because there is no such column in data type {}",
-                c.name,
-                format_type(ty, -1)
-            );
-            Error::new(SqlState::UNDEFINED_COLUMN, what)
-        })?;
-        let new = match rest {
-            [] => self.assign_to_field(value, name, a.ty)?,
-            rest => {
-                let inner = self.field_at(whole.clone(), of, at, a).expr;
-                self.changed(c, inner, a.ty.ty, rest, value)?
-            }
-        };
-        let args = vec![whole, number(at), new];
-        Ok(self.make_call(composite::with_field(of, at), args, None))
+    /// `whole` with the field changed that the names lead to. `whole` stands in it once: a statement may change many fields of a column, and each
+    /// change is over the one before.
+    fn changed(&mut self, c: &Column, whole: Expr, names: &[String], value: Bound) -> Result<Expr> {
+        let column = c.ty();
+        let (mut to, mut path) = (column, vec![]);
+        for name in names {
+            let Some(of) = to.ty.composite() else {
+                let what = format!(
+                    "cannot assign to field \"{name}\" of column \"{}\" because its type {} is not a composite type",
+                    c.name,
+                    format_type(to.ty, -1)
+                );
+                return Err(Error::new(SqlState::DATATYPE_MISMATCH, what));
+            };
+            let found = of.attributes().find(|(_, a)| a.name == *name);
+            let (at, a) = found.ok_or_else(|| {
+                let what = format!(
+                    "cannot assign to field \"{name}\" of column \"{}\" because there is no such column in data type {}",
+                    c.name,
+                    format_type(to.ty, -1)
+                );
+                Error::new(SqlState::UNDEFINED_COLUMN, what)
+            })?;
+            path.push(at);
+            to = a.ty;
+        }
+        let last = names.last().expect("a field is named");
+        let new = self.assign_to_field(value, last, to)?;
+        let ty = column.ty.composite().expect("a field was found");
+        let places = path.iter().map(|at| number(*at));
+        let args = [whole].into_iter().chain(places).chain([new]).collect();
+        Ok(self.make_call(composite::with_field(ty, &path), args, None))
     }
 
     fn assign_to_field(&mut self, b: Bound, name: &str, to: ColumnType) -> Result<Expr> {

@@ -15,6 +15,9 @@ use sqlparser::ast::{self, CteAsMaterialized, SetExpr, TableAlias};
 /// Queries that NOT MATERIALIZED may have bound anew for all references to a CTE; above that it is computed once all the same.
 const MOST_INLINED: usize = 32;
 
+/// Queries of one WITH. Each is bound inside of those before it.
+const MOST_CTES: usize = 1000;
+
 /// Where a reference gets a CTE's rows.
 pub(super) enum CteSource<'s, 'p> {
     Inline {
@@ -40,6 +43,11 @@ impl Binder<'_> {
         let Some(cte) = w.cte_tables.get(i) else {
             return body(self, scope);
         };
+        if w.cte_tables.len() > MOST_CTES {
+            let what = "stack depth limit exceeded";
+            return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, what)
+                .hint(format!("A WITH may have at most {MOST_CTES} queries.")));
+        }
         let name = fold(&cte.alias.name);
         if w.cte_tables[..i]
             .iter()

@@ -18,6 +18,10 @@ use sqlparser::ast::{
     TableWithJoins, UpdateTableFromKind,
 };
 
+/// How many assignments to elements and fields a statement may have. Each is an expression over the one before it of the same column, and
+/// expressions are walked by recursion.
+const MOST_PARTS: usize = 3000;
+
 impl Binder<'_> {
     /// The value of a column's DEFAULT, NULL without one. Identity columns take the next value of their sequence.
     pub(super) fn default_of(&mut self, t: &Table, column: usize) -> Result<Expr> {
@@ -84,6 +88,15 @@ impl Binder<'_> {
         scope: &Scope<'_>,
     ) -> Result<Vec<ColumnSource>> {
         let mut out = vec![ColumnSource::Keep; to.table.def.columns.len()];
+        let of_part =
+            |a: &&Assignment| matches!(&a.target, AssignmentTarget::ColumnName(n) if n.0.len() > 1);
+        let parts = list.iter().filter(of_part).count();
+        if parts > MOST_PARTS {
+            let what = "stack depth limit exceeded";
+            return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, what)
+                .hint(format!("A statement may assign to at most {MOST_PARTS} elements and fields.")));
+        }
+        self.deepest = self.deepest.max(parts);
         for a in list {
             match &a.target {
                 AssignmentTarget::ColumnName(n) if super::syntax::subscripts(n).is_some() => {

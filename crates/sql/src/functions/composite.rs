@@ -55,24 +55,39 @@ pub(crate) fn field(ty: UserType, at: usize) -> Resolved {
     resolved("a field", args, ret, true, Kind::Scalar(call))
 }
 
-/// The value with another one in this place; of NULL, a value whose other fields are NULL.
-pub(crate) fn with_field(ty: UserType, at: usize) -> Resolved {
+/// The value with another one in the place that these lead to, from the outside in; of NULL, a value whose other fields are NULL.
+pub(crate) fn with_field(ty: UserType, path: &[usize]) -> Resolved {
     fn call(a: &[Value], types: &[Type], _: &mut EvalContext<'_>) -> Result<Value> {
-        let ty = of(types);
-        let mut r = match &a[0] {
+        let (new, [old, path @ ..]) = a.split_last().expect("a value, places, a field") else {
+            unreachable!("there is a value");
+        };
+        Ok(changed(old, of(types), path, new))
+    }
+    fn changed(old: &Value, ty: UserType, path: &[Value], new: &Value) -> Value {
+        let Some((at, path)) = path.split_first() else {
+            return new.clone();
+        };
+        let mut r = match old {
             Value::Row(r) => (**r).clone(),
             _ => Row { ty, fields: vec![] },
         };
-        let all = ty.attributes.expect("a composite type").len();
-        r.fields.resize(all, Value::Null);
-        r.fields[int(&a[1])] = a[2].clone();
-        Ok(Value::Row(Box::new(r)))
+        let (all, at) = (ty.attributes.expect("a composite type"), int(at));
+        r.fields.resize(all.len(), Value::Null);
+        r.fields[at] = match all[at].ty.ty.composite() {
+            Some(inner) if !path.is_empty() => changed(&r.fields[at], inner, path, new),
+            _ => new.clone(),
+        };
+        Value::Row(Box::new(r))
     }
-    let part = ty.attributes.expect("a composite type")[at].ty.ty;
-    let args = vec![Type::User(ty), Type::Int4, part];
+    let part = path.iter().fold(Type::User(ty), |of, at| {
+        let of = of.composite().expect("the way leads through composite types");
+        of.attributes.expect("a composite type")[*at].ty.ty
+    });
+    let places = path.iter().map(|_| Type::Int4);
+    let args = [Type::User(ty)].into_iter().chain(places).chain([part]);
     resolved(
         "a changed field",
-        args,
+        args.collect(),
         Type::User(ty),
         false,
         Kind::Typed(call),
