@@ -6,7 +6,7 @@
 //! ON CONFLICT (lower(mail)) WHERE NOT gone DO …   ──▶   ON CONFLICT ("\u{1}(lower(mail)) WHERE NOT gone") DO …
 //! ```
 
-use super::tokens::{MARK, quoted, solid, word_of};
+use super::tokens::{Edit, MARK, edit, quoted, solid, word_of};
 use base::{Error, Result, SqlState};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
@@ -15,17 +15,20 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// Rewrites the targets that the parser cannot read.
-pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+pub(super) fn adapt(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is = |t: &TokenWithSpan, w: &str| word_of(t).as_deref() == Some(w);
     if !tokens.iter().any(|t| is(t, "conflict")) {
         return tokens;
     }
-    let mut from = 0;
-    while let Some((open, end, simple)) = next_target(&tokens, from) {
-        from = open + 1;
+    let solid = solid(&tokens);
+    let (mut from, mut edits) = (0, vec![]);
+    while let Some((open, end, simple)) = next_target(&tokens, &solid, from) {
         if simple {
+            from = open + 1;
             continue;
         }
+        from = end;
+        let (open, end) = (solid[open], solid[end - 1] + 1);
         let text: String = tokens[open..end].iter().map(spelled).collect();
         let span = tokens[open].span;
         let mark = [
@@ -33,28 +36,28 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             quoted(format!("{MARK}{text}")),
             Token::RParen,
         ];
-        tokens.splice(
-            open..end,
-            mark.into_iter().map(|t| TokenWithSpan::new(t, span)),
-        );
+        edits.push(Edit {
+            from: open,
+            to: end,
+            with: mark.map(|t| TokenWithSpan::new(t, span)).into(),
+        });
     }
-    tokens
+    edit(tokens, edits)
 }
 
-/// The next target behind a place: where it begins and ends, and whether the parser can read it.
-fn next_target(tokens: &[TokenWithSpan], from: usize) -> Option<(usize, usize, bool)> {
-    let solid = solid(tokens);
+/// The next target from a place on: where it begins and ends, and whether the parser can read it. Places are those of `solid`.
+fn next_target(
+    tokens: &[TokenWithSpan],
+    solid: &[usize],
+    from: usize,
+) -> Option<(usize, usize, bool)> {
     let is = |k: usize, w: &str| {
         let word = solid.get(k).and_then(|&i| word_of(&tokens[i]));
         word.as_deref() == Some(w)
     };
     let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
-    let open = (0..solid.len()).find(|&k| {
-        solid[k] >= from
-            && token(k) == Some(&Token::LParen)
-            && k > 1
-            && is(k - 1, "conflict")
-            && is(k - 2, "on")
+    let open = (from.max(2)..solid.len()).find(|&k| {
+        token(k) == Some(&Token::LParen) && is(k - 1, "conflict") && is(k - 2, "on")
     })?;
     let (mut depth, mut names) = (0usize, true);
     let close = (open..solid.len()).find(|&k| {
@@ -71,7 +74,7 @@ fn next_target(tokens: &[TokenWithSpan], from: usize) -> Option<(usize, usize, b
     let word = |k: usize| matches!(token(k), Some(Token::Word(_)));
     let simple = names && !(open..close).any(|k| word(k) && word(k + 1));
     if !is(close + 1, "where") {
-        return Some((solid[open], solid[close] + 1, simple));
+        return Some((open, close + 1, simple));
     }
     let (mut depth, mut cases) = (0i32, 0i32);
     let end = (close + 1..solid.len()).find(|&k| {
@@ -84,7 +87,7 @@ fn next_target(tokens: &[TokenWithSpan], from: usize) -> Option<(usize, usize, b
         }
         depth == 0 && cases == 0 && is(k, "do")
     })?;
-    Some((solid[open], solid[end - 1] + 1, false))
+    Some((open, end, false))
 }
 
 /// A token as a text that is read again.

@@ -7,7 +7,7 @@
 //! | `INSERT DEFAULT VALUES` | `INSERT ("\u{1}default") VALUES (DEFAULT)` |
 //! | `INSERT (a) OVERRIDING SYSTEM VALUE VALUES …` | `INSERT (a, "\u{1}system") VALUES …` |
 
-use super::tokens::{MARK, quoted, solid, word_of};
+use super::tokens::{Edit, MARK, edit, quoted, solid, word_of};
 use sqlparser::ast::ObjectName;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -99,11 +99,19 @@ fn join_source(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 }
 
 /// DEFAULT VALUES and OVERRIDING behind `THEN INSERT`.
-fn inserts(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn inserts(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let solid = solid(&tokens);
     let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
     let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
     let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
+    // The next parenthesis that closes, from each place on.
+    let mut closes = vec![solid.len(); solid.len() + 1];
+    for k in (0..solid.len()).rev() {
+        closes[k] = match token(k) {
+            Some(Token::RParen) => k,
+            _ => closes[k + 1],
+        };
+    }
     // Tokens from one place to another, and what stands there instead.
     let mut changes: Vec<(usize, usize, Vec<Token>)> = vec![];
     for k in (1..solid.len()).filter(|&k| is(k, "insert") && is(k - 1, "then")) {
@@ -127,10 +135,7 @@ fn inserts(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let listed = token(k + 1) == Some(&Token::LParen);
         let mut behind = k + 1;
         if listed {
-            while behind < solid.len() && token(behind) != Some(&Token::RParen) {
-                behind += 1;
-            }
-            behind += 1;
+            behind = closes[behind] + 1;
         }
         let Some(kind) = word(behind + 1).filter(|w| ["system", "user"].contains(&&**w)) else {
             continue;
@@ -153,13 +158,17 @@ fn inserts(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             ),
         });
     }
-    // From the end, so that what is ahead keeps its place.
-    for (from, to, with) in changes.into_iter().rev() {
+    let of = |(from, to, with): (usize, usize, Vec<Token>)| {
         let span = tokens[from].span;
         let with = with.into_iter().map(|t| TokenWithSpan::new(t, span));
-        tokens.splice(from..=to, with);
-    }
-    tokens
+        Edit {
+            from,
+            to: to + 1,
+            with: with.collect(),
+        }
+    };
+    let edits = changes.into_iter().map(of).collect();
+    edit(tokens, edits)
 }
 
 /// Whether a column list is what [`adapt`] made of DEFAULT VALUES.

@@ -4,7 +4,7 @@
 //! the tokens to `FOR UPDATE OF "\u{1}<mode>"."t1"."t2"`, which `lock_words` reads; strings
 //! over several lines, `TABLE t` and `OVERRIDING` are brought to known forms in the same way.
 
-use super::tokens::{MARK, quoted, solid, word_of};
+use super::tokens::{Edit, MARK, closings, edit, quoted, solid, word_of};
 use crate::catalog::fold;
 use crate::logical::window::Exclude;
 use base::{Error, Result, SqlState};
@@ -28,42 +28,38 @@ pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
 }
 
 /// `(… ROWS … EXCLUDE TIES)` is `("\u{1}ties" … ROWS …)`, with the name of a window before it behind another mark: [`exclusion`] reads it.
-fn exclusions(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn exclusions(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is = |t: &TokenWithSpan, w: &str| word_of(t).as_deref() == Some(w);
     if !tokens.iter().any(|t| is(t, "exclude")) {
         return tokens;
     }
-    loop {
-        let solid = solid(&tokens);
-        let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
-        let found = (1..solid.len()).find_map(|k| {
-            if word(k).as_deref() != Some("exclude") {
-                return None;
-            }
-            let (first, second) = (word(k + 1)?, word(k + 2));
-            let (kind, words) = match (&*first, second.as_deref()) {
-                ("current", Some("row")) => ("current", 2),
-                ("no", Some("others")) => ("others", 2),
-                ("group", _) => ("group", 1),
-                ("ties", _) => ("ties", 1),
-                _ => return None,
-            };
-            let closed = tokens.get(*solid.get(k + 1 + words)?)?.token == Token::RParen;
-            let mut depth = 0;
-            let open = (0..k).rev().find(|&k| {
-                match tokens[solid[k]].token {
-                    Token::RParen => depth += 1,
-                    Token::LParen => depth -= 1,
-                    _ => {}
-                }
-                depth < 0
-            })?;
-            closed.then(|| (open, k, k + words, kind))
-        });
-        let Some((open, from, to, kind)) = found else {
-            return tokens;
+    let solid = solid(&tokens);
+    let token = |k: usize| solid.get(k).map(|&i| &tokens[i]);
+    let word = |k: usize| token(k).and_then(word_of);
+    let (mut open, mut edits) = (vec![], vec![]);
+    for k in 0..solid.len() {
+        match tokens[solid[k]].token {
+            Token::LParen => open.push(k),
+            Token::RParen => drop(open.pop()),
+            _ => {}
+        }
+        let Some(&open) = open.last().filter(|_| is(&tokens[solid[k]], "exclude")) else {
+            continue;
         };
-        let base = match &tokens[solid[open + 1]].token {
+        let (first, second) = (word(k + 1), word(k + 2));
+        let (kind, words) = match (first.as_deref(), second.as_deref()) {
+            (Some("current"), Some("row")) => ("current", 2),
+            (Some("no"), Some("others")) => ("others", 2),
+            (Some("group"), _) => ("group", 1),
+            (Some("ties"), _) => ("ties", 1),
+            _ => continue,
+        };
+        let (from, to) = (solid[k], solid[k + words]);
+        if token(k + words + 1).is_none_or(|t| t.token != Token::RParen) {
+            continue;
+        }
+        let next = solid[open + 1];
+        let base = match &tokens[next].token {
             Token::Word(w) if w.keyword == sqlparser::keywords::Keyword::NoKeyword => {
                 Some(match w.quote_style {
                     Some(_) => w.value.clone(),
@@ -72,15 +68,27 @@ fn exclusions(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             }
             _ => None,
         };
-        let (open, next, from, to) = (solid[open], solid[open + 1], solid[from], solid[to]);
-        tokens.drain(from..=to);
         let mark = format!("{MARK}{kind}{MARK}{}", base.as_deref().unwrap_or_default());
-        let token = TokenWithSpan::new(quoted(mark), tokens[open].span);
-        match base {
-            Some(_) => tokens[next] = token,
-            None => tokens.insert(open + 1, token),
-        }
+        let mark = TokenWithSpan::new(quoted(mark), tokens[solid[open]].span);
+        edits.push(Edit {
+            from: from.max(next + usize::from(base.is_some())),
+            to: to + 1,
+            with: vec![],
+        });
+        edits.push(match base {
+            Some(_) => Edit {
+                from: next,
+                to: next + 1,
+                with: vec![mark],
+            },
+            None => Edit {
+                from: solid[open] + 1,
+                to: solid[open] + 1,
+                with: vec![mark],
+            },
+        });
     }
+    edit(tokens, edits)
 }
 
 /// A query's text as PostgreSQL spells it, where [`exclusions`] have changed it.
@@ -213,12 +221,17 @@ fn view_options(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let words = before.into_iter().chain(option).chain(after);
         tokens.splice(place..place, words.map(|t| TokenWithSpan::new(t, span)));
     }
-    for at in all.into_iter().rev() {
-        let span = tokens[at].span;
+    let value = |at: usize| {
         let value = [Token::Eq, Token::make_keyword("TRUE")];
-        tokens.splice(at + 1..at + 1, value.map(|t| TokenWithSpan::new(t, span)));
-    }
-    tokens
+        let span = tokens[at].span;
+        Edit {
+            from: at + 1,
+            to: at + 1,
+            with: value.map(|t| TokenWithSpan::new(t, span)).into(),
+        }
+    };
+    let values = all.into_iter().map(value).collect();
+    edit(tokens, values)
 }
 
 /// `WITH [CASCADED | LOCAL] CHECK OPTION` at the end of a statement: where it begins, and which it is.
@@ -282,26 +295,16 @@ fn before_conflict(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 
 /// `x = ANY (VALUES (1), (2))` is `x = ANY (SELECT * FROM (VALUES (1), (2)) AS v)`: the parser takes VALUES for a function. So is a
 /// set operation that begins with a parenthesis.
-fn values_compared(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn values_compared(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is =
         |t: &TokenWithSpan, words: &[&str]| word_of(t).is_some_and(|w| words.contains(&w.as_str()));
     if !tokens.iter().any(|t| is(t, &["any", "some", "all"])) {
         return tokens;
     }
     let solid = solid(&tokens);
-    let end_of = |open: usize| {
-        let mut depth = 0;
-        (open..tokens.len()).find(|&i| {
-            match tokens[i].token {
-                Token::LParen => depth += 1,
-                Token::RParen => depth -= 1,
-                _ => {}
-            }
-            depth == 0
-        })
-    };
-    let mut places = vec![];
-    for at in solid.windows(4) {
+    let closings = closings(&tokens, &solid);
+    let mut edits = vec![];
+    for (k, at) in solid.windows(4).enumerate() {
         let &[word, open, values, next] = at else {
             continue;
         };
@@ -309,90 +312,80 @@ fn values_compared(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             is(&tokens[word], &["any", "some", "all"]) && tokens[open].token == Token::LParen;
         // `ANY ((SELECT …) UNION …)`: the parser expects the end behind the first query.
         let operation = || {
-            let end = end_of(values)?;
-            let behind = solid.iter().find(|&&i| i > end)?;
+            let behind = solid.get(closings[k + 2]? + 1)?;
             is(&tokens[*behind], &["union", "intersect", "except"]).then_some(())
         };
         let first = &tokens[values];
         // A column may be called `values`.
         let list = is(first, &["values"]) && tokens[next].token == Token::LParen;
         let form = compared && (list || first.token == Token::LParen && operation().is_some());
-        if form {
-            places.extend(end_of(open).map(|close| (values, close)));
-        }
-    }
-    // From the end, so that what is ahead keeps its place.
-    let mut cuts: Vec<(usize, bool)> = places
-        .iter()
-        .flat_map(|&(from, to)| [(from, true), (to, false)])
-        .collect();
-    cuts.sort_unstable();
-    for (at, begin) in cuts.into_iter().rev() {
-        let span = tokens[at].span;
-        let word = |w| TokenWithSpan::new(Token::make_keyword(w), span);
-        let with = match begin {
-            true => vec![
-                word("SELECT"),
-                TokenWithSpan::new(Token::Mul, span),
-                word("FROM"),
-                TokenWithSpan::new(Token::LParen, span),
-            ],
-            false => vec![
-                TokenWithSpan::new(Token::RParen, span),
-                word("AS"),
-                TokenWithSpan::new(quoted("values".into()), span),
-            ],
+        let Some(close) = closings[k + 1].filter(|_| form).map(|c| solid[c]) else {
+            continue;
         };
-        tokens.splice(at..at, with);
+        let into = |at: usize, words: Vec<Token>| {
+            let span = tokens[at].span;
+            let with = words.into_iter().map(|t| TokenWithSpan::new(t, span));
+            Edit {
+                from: at,
+                to: at,
+                with: with.collect(),
+            }
+        };
+        let keyword = Token::make_keyword;
+        edits.push(into(
+            values,
+            vec![keyword("SELECT"), Token::Mul, keyword("FROM"), Token::LParen],
+        ));
+        edits.push(into(
+            close,
+            vec![Token::RParen, keyword("AS"), quoted("values".into())],
+        ));
     }
-    tokens
+    edit(tokens, edits)
 }
 
 /// `FETCH FIRST (1 + 1) ROWS ONLY` is `LIMIT (1 + 1)`: the parser expects a literal.
-fn computed_fetch(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn computed_fetch(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let solid = solid(&tokens);
     let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
     let one_of = |k: usize, words: &[&str]| word(k).is_some_and(|w| words.contains(&w.as_str()));
-    let mut places = vec![];
-    for k in 0..solid.len() {
-        if !one_of(k, &["fetch"]) || !one_of(k + 1, &["first", "next"]) {
-            continue;
-        }
-        let mut depth = 0;
-        let close = (k + 2..solid.len()).find(|&j| {
-            match tokens[solid[j]].token {
-                Token::LParen => depth += 1,
-                Token::RParen => depth -= 1,
-                _ => {}
-            }
-            depth == 0
-        });
+    let fetches = |k: &usize| one_of(*k, &["fetch"]) && one_of(*k + 1, &["first", "next"]);
+    let all: Vec<usize> = (0..solid.len()).filter(fetches).collect();
+    if all.is_empty() {
+        return tokens;
+    }
+    let closings = closings(&tokens, &solid);
+    let mut edits = vec![];
+    for k in all {
+        let close = closings.get(k + 2).copied().flatten();
         if let Some(close) = close
-            && close > k + 2
             && one_of(close + 1, &["row", "rows"])
             && one_of(close + 2, &["only"])
         {
-            places.push((solid[k], solid[k + 1], solid[close + 1], solid[close + 2]));
+            let limit = Token::make_keyword("LIMIT");
+            edits.push(Edit {
+                from: solid[k],
+                to: solid[k + 1] + 1,
+                with: vec![TokenWithSpan::new(limit, tokens[solid[k]].span)],
+            });
+            edits.push(Edit {
+                from: solid[close + 1],
+                to: solid[close + 2] + 1,
+                with: vec![],
+            });
         }
     }
-    for (fetch, first, rows, only) in places.into_iter().rev() {
-        let span = tokens[fetch].span;
-        tokens.drain(rows..=only);
-        let limit = TokenWithSpan::new(Token::make_keyword("LIMIT"), span);
-        tokens.splice(fetch..=first, [limit]);
-    }
-    tokens
+    edit(tokens, edits)
 }
 
 /// `interval(2) '1.239'` is `interval '1.239' second(2)`.
-fn precise_intervals(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn precise_intervals(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let interval = |t: &TokenWithSpan| word_of(t).as_deref() == Some("interval");
     if !tokens.iter().any(interval) {
         return tokens;
     }
-    let solid = solid(&tokens);
-    // From the end, so that what is ahead keeps its place.
-    for at in solid.windows(5).rev() {
+    let mut edits = vec![];
+    for at in solid(&tokens).windows(5) {
         let &[word, open, n, close, string] = at else {
             continue;
         };
@@ -402,14 +395,22 @@ fn precise_intervals(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             && tokens[close].token == Token::RParen
             && matches!(tokens[string].token, Token::SingleQuotedString(_));
         if form {
-            let mut modifier: Vec<_> = tokens.drain(open..=close).collect();
             let second = Token::make_keyword("SECOND");
-            modifier.insert(0, TokenWithSpan::new(second, tokens[word].span));
-            let behind = string - (close - open);
-            tokens.splice(behind..behind, modifier);
+            let mut modifier = vec![TokenWithSpan::new(second, tokens[word].span)];
+            modifier.extend_from_slice(&tokens[open..=close]);
+            edits.push(Edit {
+                from: open,
+                to: close + 1,
+                with: vec![],
+            });
+            edits.push(Edit {
+                from: string + 1,
+                to: string + 1,
+                with: modifier,
+            });
         }
     }
-    tokens
+    edit(tokens, edits)
 }
 
 /// The star of `(c).*`, which the parser knows behind a name only, is a word: [`starred`] reads it.
@@ -454,14 +455,13 @@ pub(super) fn starred(e: &Expr) -> Option<Expr> {
 const TYPE_WORDS: [&str; 5] = ["inet", "cidr", "macaddr", "macaddr8", "citext"];
 
 /// `inet '::1'` is `CAST('::1' AS inet)`.
-fn typed_strings(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn typed_strings(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let names = |t: &TokenWithSpan| word_of(t).is_some_and(|w| TYPE_WORDS.contains(&&*w));
     if !tokens.iter().any(names) {
         return tokens;
     }
-    let solid = solid(&tokens);
-    // From the end, so that what is ahead keeps its place.
-    for at in solid.windows(2).rev() {
+    let mut edits = vec![];
+    for at in solid(&tokens).windows(2) {
         let &[name, string] = at else { continue };
         let text = matches!(
             tokens[string].token,
@@ -472,7 +472,7 @@ fn typed_strings(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
         let span = tokens[name].span;
         let token = |t| TokenWithSpan::new(t, span);
-        let cast = [
+        let cast = vec![
             token(Token::make_keyword("CAST")),
             token(Token::LParen),
             tokens[string].clone(),
@@ -482,21 +482,25 @@ fn typed_strings(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             tokens[name].clone(),
             token(Token::RParen),
         ];
-        tokens.splice(name..=string, cast);
+        edits.push(Edit {
+            from: name,
+            to: string + 1,
+            with: cast,
+        });
     }
-    tokens
+    edit(tokens, edits)
 }
 
 /// `x OPERATOR(pg_catalog.=) ANY (…)` is `x = ANY (…)`: the parser knows no named operator before ANY, SOME and ALL. Elsewhere the named
 /// form stays, because there it binds more tightly than the bare operator.
-fn named_operators(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn named_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is = |t: &TokenWithSpan, w: &str| word_of(t).as_deref() == Some(w);
     if !tokens.iter().any(|t| is(t, "operator")) {
         return tokens;
     }
     let solid = solid(&tokens);
-    // From the end, so that what is ahead keeps its place.
-    for k in (0..solid.len()).rev() {
+    let mut edits = vec![];
+    for k in 0..solid.len() {
         let token = |k: usize| solid.get(k).map(|&i| &tokens[i]);
         let punctuation = |k: usize, p: &Token| token(k).is_some_and(|t| t.token == *p);
         if !token(k).is_some_and(|t| is(t, "operator")) || !punctuation(k + 1, &Token::LParen) {
@@ -515,15 +519,18 @@ fn named_operators(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let before_any =
             token(close + 1).is_some_and(|t| ["any", "some", "all"].iter().any(|w| is(t, w)));
         if before_any && punctuation(close, &Token::RParen) {
-            let bare = tokens[solid[operator]].clone();
-            tokens.splice(solid[k]..=solid[close], [bare]);
+            edits.push(Edit {
+                from: solid[k],
+                to: solid[close] + 1,
+                with: vec![tokens[solid[operator]].clone()],
+            });
         }
     }
-    tokens
+    edit(tokens, edits)
 }
 
 /// `CREATE TABLE t (LIKE s INCLUDING ALL)` is `CREATE TABLE t ("\u{1}like…" int)`: [`crate::ddl::like_mark`] has the name of the column.
-fn like_clauses(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn like_clauses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let solid = solid(&tokens);
     let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
     let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
@@ -531,7 +538,7 @@ fn like_clauses(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         return tokens;
     }
     let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
-    let mut found = vec![];
+    let mut edits = vec![];
     let mut depth = 0;
     for k in 0..solid.len() {
         match token(k) {
@@ -565,19 +572,20 @@ fn like_clauses(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
         if !name.is_empty() && matches!(token(end), Some(Token::RParen | Token::Comma)) {
             let mark = crate::ddl::like_mark(&options, &name);
-            found.push((solid[k], solid[end - 1], mark));
+            let column = [quoted(mark), Token::make_keyword("INT")];
+            let span = tokens[solid[k]].span;
+            edits.push(Edit {
+                from: solid[k],
+                to: solid[end - 1] + 1,
+                with: column.map(|t| TokenWithSpan::new(t, span)).into(),
+            });
         }
     }
-    for (from, to, mark) in found.into_iter().rev() {
-        let span = tokens[from].span;
-        let column = [quoted(mark), Token::make_keyword("INT")];
-        tokens.splice(from..=to, column.map(|t| TokenWithSpan::new(t, span)));
-    }
-    tokens
+    edit(tokens, edits)
 }
 
 /// `SET a[1] = 2` is `SET a."\u{1}[1" = 2`: [`subscripts`] reads the second name. Slices stay as they are.
-fn element_targets(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn element_targets(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let solid = solid(&tokens);
     let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
     let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
@@ -586,7 +594,7 @@ fn element_targets(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     }
     let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
     let (mut depth, mut set) = (0, false);
-    let mut found = vec![];
+    let mut edits = vec![];
     for k in 0..solid.len() {
         match token(k) {
             Some(Token::LParen | Token::LBracket) => depth += 1,
@@ -631,16 +639,17 @@ fn element_targets(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             at = close + 1;
         }
         if !subscripts.is_empty() && token(at) == Some(&Token::Eq) {
-            found.push((solid[k + 2], solid[at - 1], subscripts));
+            let mark = format!("{MARK}[{}", subscripts.join(&MARK.to_string()));
+            let name = [Token::Period, quoted(mark)];
+            let span = tokens[solid[k + 2]].span;
+            edits.push(Edit {
+                from: solid[k + 2],
+                to: solid[at - 1] + 1,
+                with: name.map(|t| TokenWithSpan::new(t, span)).into(),
+            });
         }
     }
-    for (from, to, subscripts) in found.into_iter().rev() {
-        let span = tokens[from].span;
-        let mark = format!("{MARK}[{}", subscripts.join(&MARK.to_string()));
-        let name = [Token::Period, quoted(mark)];
-        tokens.splice(from..=to, name.map(|t| TokenWithSpan::new(t, span)));
-    }
-    tokens
+    edit(tokens, edits)
 }
 
 /// The subscripts that [`element_targets`] has left behind a column's name, and that name.
@@ -658,14 +667,14 @@ pub(super) fn subscripts(name: &sqlparser::ast::ObjectName) -> Option<(String, V
 }
 
 /// The type `int ARRAY[4]`, or `int ARRAY`, is `int[]`. Behind anything but a type, ARRAY alone is a name: `AS array`, `t.array`.
-fn array_types(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn array_types(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let array = |t: &TokenWithSpan| word_of(t).as_deref() == Some("array");
     if !tokens.iter().any(array) {
         return tokens;
     }
     let solid = solid(&tokens);
-    // From the end, so that what is ahead keeps its place.
-    for k in (1..solid.len()).rev() {
+    let mut edits = vec![];
+    for k in 1..solid.len() {
         if !array(&tokens[solid[k]]) {
             continue;
         }
@@ -682,10 +691,14 @@ fn array_types(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             _ => continue,
         };
         let span = tokens[solid[k]].span;
-        let brackets = [Token::LBracket, Token::RBracket].map(|t| TokenWithSpan::new(t, span));
-        tokens.splice(solid[k]..=last, brackets);
+        let brackets = [Token::LBracket, Token::RBracket];
+        edits.push(Edit {
+            from: solid[k],
+            to: last + 1,
+            with: brackets.map(|t| TokenWithSpan::new(t, span)).into(),
+        });
     }
-    tokens
+    edit(tokens, edits)
 }
 
 /// Whether these end with the name of a type.
@@ -694,7 +707,10 @@ fn ends_type(tokens: &[TokenWithSpan], before: &[usize]) -> bool {
     let last = before.len().wrapping_sub(1);
     let name = match before.last().map(|&i| &tokens[i].token) {
         // `numeric(4, 2)`
-        Some(Token::RParen) => (0..last).rev().find(open).and_then(|k| k.checked_sub(1)),
+        Some(Token::RParen) => {
+            let near = last.saturating_sub(8)..last;
+            near.rev().find(open).and_then(|k| k.checked_sub(1))
+        }
         Some(Token::Word(_)) => Some(last),
         _ => None,
     };
@@ -771,6 +787,16 @@ fn join_strings(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
 /// `TABLE t` is `SELECT * FROM t`, and `ONLY t` is `t`.
 fn tables(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let solid = solid(tokens);
+    let place = |w: &str| {
+        let is = |&i: &usize| word_of(&tokens[i]).as_deref() == Some(w);
+        solid.iter().position(is).unwrap_or(usize::MAX)
+    };
+    let first = solid.iter().find_map(|&i| word_of(&tokens[i]));
+    // Of CREATE TABLE; in a SELECT it may be the name of a column.
+    let of_create = match first.as_deref() {
+        Some("create") => place("select"),
+        _ => 0,
+    };
     let mut out = Vec::with_capacity(tokens.len());
     let mut k = 0;
     for (i, t) in tokens.iter().enumerate() {
@@ -783,11 +809,7 @@ fn tables(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
             None => true,
             Some((Some(w), _)) => match w.as_str() {
                 "union" | "except" | "intersect" => true,
-                // Of CREATE TABLE; in a SELECT it may be the name of a column.
-                "as" => {
-                    let mut words = solid[..k].iter().filter_map(|&i| word_of(&tokens[i]));
-                    words.next().as_deref() == Some("create") && !words.any(|w| w == "select")
-                }
+                "as" => k <= of_create,
                 _ => false,
             },
             Some((None, b)) => *b == Token::LParen,
@@ -1033,5 +1055,106 @@ pub(super) fn values_of(q: &Query) -> Option<&sqlparser::ast::Values> {
     match &*q.body {
         SetExpr::Values(v) if bare => Some(v),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text as it is parsed, with a blank between two tokens.
+    fn adapted(text: &str) -> String {
+        let dialect = PostgreSqlDialect {};
+        let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
+        let tokens = adapt(&tokens.expect("it can be read"));
+        let words = tokens.iter().map(|t| t.token.to_string());
+        let words: Vec<String> = words.filter(|w| !w.trim().is_empty()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn a_form_is_rewritten_wherever_it_stands() {
+        for (form, becomes) in [
+            ("inet '::1'", "CAST ( '::1' AS inet )"),
+            ("a OPERATOR(pg_catalog.=) ANY (b)", "a = ANY ( b )"),
+            ("a::int ARRAY", "a :: int [ ]"),
+            (
+                "a::numeric(4, 2) ARRAY[3]",
+                "a :: numeric ( 4 , 2 ) [ ]",
+            ),
+            ("interval(2) '1 s'", "interval '1 s' SECOND ( 2 )"),
+            (
+                "a = ANY (VALUES (1))",
+                "a = ANY ( SELECT * FROM ( VALUES ( 1 ) ) AS \"values\" )",
+            ),
+            (
+                "a = ALL ((SELECT 1) UNION (SELECT 2))",
+                "a = ALL ( SELECT * FROM ( ( SELECT 1 ) UNION ( SELECT 2 ) ) AS \"values\" )",
+            ),
+            (
+                "(SELECT a FETCH NEXT (1 + 1) ROWS ONLY)",
+                "( SELECT a LIMIT ( 1 + 1 ) )",
+            ),
+            (
+                "sum(a) OVER (ROWS 1 PRECEDING EXCLUDE TIES)",
+                "sum ( a ) OVER ( \"\u{1}ties\u{1}\" ROWS 1 PRECEDING )",
+            ),
+            (
+                "sum(a) OVER (w ROWS 1 PRECEDING EXCLUDE CURRENT ROW)",
+                "sum ( a ) OVER ( \"\u{1}current\u{1}w\" ROWS 1 PRECEDING )",
+            ),
+            ("(c).*", "( c ) . *"),
+            ("a NOTNULL", "a IS NOT NULL"),
+        ] {
+            let text = format!("SELECT {}", [form; 3].join(", "));
+            assert_eq!(
+                adapted(&text),
+                format!("SELECT {}", [becomes; 3].join(" , "))
+            );
+        }
+    }
+
+    #[test]
+    fn statements_are_rewritten_in_several_places() {
+        let mark = |options: &[String], name: &str| {
+            quoted(crate::ddl::like_mark(options, &[name.into()])).to_string()
+        };
+        let (plain, all) = (mark(&[], "s"), mark(&["in all".into()], "T"));
+        for (text, becomes) in [
+            (
+                "UPDATE t SET a[1] = 2, a[1][2] = 3",
+                "UPDATE t SET a . \"\u{1}[1\" = 2 , a . \"\u{1}[1\u{1}2\" = 3".to_owned(),
+            ),
+            (
+                "CREATE TABLE x (LIKE s, LIKE \"T\" INCLUDING ALL)",
+                format!("CREATE TABLE x ( {plain} INT , {all} INT )"),
+            ),
+            (
+                "CREATE TABLE a AS TABLE b",
+                "CREATE TABLE a AS SELECT * FROM b".into(),
+            ),
+            (
+                "CREATE VIEW v WITH (a, b = 1, c) AS SELECT 1",
+                "CREATE VIEW v WITH ( a = TRUE , b = 1 , c = TRUE ) AS SELECT 1".into(),
+            ),
+            (
+                "MERGE INTO t USING s ON a WHEN NOT MATCHED THEN INSERT DEFAULT VALUES \
+                 WHEN NOT MATCHED THEN INSERT (a) OVERRIDING SYSTEM VALUE VALUES (1)",
+                "MERGE INTO t USING s ON a WHEN NOT MATCHED THEN INSERT ( \"\u{1}default\" ) VALUES ( DEFAULT ) \
+                 WHEN NOT MATCHED THEN INSERT ( a , \"\u{1}system\" ) VALUES ( 1 )"
+                    .into(),
+            ),
+            (
+                "WITH x AS (INSERT INTO t VALUES (1) ON CONFLICT (lower(a)) DO NOTHING), \
+                 y AS (INSERT INTO t VALUES (1) ON CONFLICT (a) WHERE b DO NOTHING) \
+                 INSERT INTO t VALUES (1) ON CONFLICT (a) DO NOTHING",
+                "WITH x AS ( INSERT INTO t VALUES ( 1 ) ON CONFLICT ( \"\u{1}(lower(a))\" ) DO NOTHING ) , \
+                 y AS ( INSERT INTO t VALUES ( 1 ) ON CONFLICT ( \"\u{1}(a) WHERE b\" ) DO NOTHING ) \
+                 INSERT INTO t VALUES ( 1 ) ON CONFLICT ( a ) DO NOTHING"
+                    .into(),
+            ),
+        ] {
+            assert_eq!(adapted(text), becomes);
+        }
     }
 }

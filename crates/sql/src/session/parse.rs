@@ -13,6 +13,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// What a statement is.
@@ -263,6 +264,7 @@ fn tokens(sql: &str) -> Result<Result<Vec<TokenWithSpan>, TokenizerError>> {
 
 /// Refuses numbers that a word follows at once (`123abc`), and what other databases take for numbers.
 fn check_numbers(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
+    let mut starts = None;
     for (i, t) in tokens.iter().enumerate() {
         let next = tokens.get(i + 1);
         let word = next.is_some_and(|n| {
@@ -276,7 +278,7 @@ fn check_numbers(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
             }
             // X'1F' is another thing.
             Token::HexStringLiteral(_) => {
-                let starts = LineStarts::new(sql);
+                let starts = starts.get_or_insert_with(|| LineStarts::new(sql));
                 sql[starts.byte(sql, t.span.start)..].starts_with('0')
             }
             _ => false,
@@ -412,27 +414,41 @@ fn word_at(s: &str) -> &str {
 }
 
 /// Where lines begin, to turn a line and a column into an offset.
-struct LineStarts(Vec<usize>);
+struct LineStarts {
+    lines: Vec<usize>,
+    /// Line, column and offset that were looked up last. Places that come in order are found on one way through the text, however long its lines are.
+    last: Cell<(u64, u64, usize)>,
+}
 
 impl LineStarts {
     fn new(sql: &str) -> LineStarts {
         let breaks = sql.bytes().enumerate().filter(|(_, b)| *b == b'\n');
-        LineStarts(
-            std::iter::once(0)
-                .chain(breaks.map(|(i, _)| i + 1))
-                .collect(),
-        )
+        let lines = std::iter::once(0)
+            .chain(breaks.map(|(i, _)| i + 1))
+            .collect();
+        LineStarts {
+            lines,
+            last: Cell::new((1, 1, 0)),
+        }
     }
 
     /// Byte offset of a location; the end of the text for none.
     fn byte(&self, sql: &str, l: Location) -> usize {
-        let Some(&start) = self.0.get((l.line as usize).wrapping_sub(1)) else {
+        let Some(&start) = self.lines.get((l.line as usize).wrapping_sub(1)) else {
             return sql.len();
         };
-        let line = &sql[start..];
-        line.char_indices()
-            .nth((l.column as usize).saturating_sub(1))
-            .map_or(sql.len(), |(i, _)| start + i)
+        let column = l.column.max(1);
+        let (line, before, at) = self.last.get();
+        let (start, columns) = match line == l.line && before <= column {
+            true => (at, column - before),
+            false => (start, column - 1),
+        };
+        let mut there = sql[start..].char_indices();
+        let found = there.nth(columns as usize);
+        found.map_or(sql.len(), |(i, _)| {
+            self.last.set((l.line, column, start + i));
+            start + i
+        })
     }
 
     /// 1-based number of the character at a location.
@@ -452,6 +468,20 @@ mod tests {
         assert_eq!(texts, ["SELECT ';'", "BEGIN", "SELECT $$;$$"]);
         assert!(parse("  ; ").unwrap().is_empty());
         assert!(parse_one("SELECT 1; SELECT 2").is_err());
+    }
+
+    #[test]
+    fn places_are_found_in_any_order() {
+        let sql = "aä\nb é c\n\nd";
+        let starts = LineStarts::new(sql);
+        let place = |line, column| starts.byte(sql, Location { line, column });
+        let all = [(1, 1), (1, 2), (2, 1), (2, 3), (2, 3), (2, 5), (4, 1)];
+        let bytes = [0, 1, 4, 6, 6, 9, 12];
+        for (at, byte) in all.iter().zip(bytes).chain(all.iter().zip(bytes).rev()) {
+            assert_eq!(place(at.0, at.1), byte, "{at:?}");
+        }
+        assert_eq!((place(0, 0), place(2, 0)), (sql.len(), 4));
+        assert_eq!((place(9, 1), place(4, 9)), (sql.len(), sql.len()));
     }
 
     #[test]
