@@ -332,7 +332,8 @@ impl Work<'_> {
     pub(super) fn owner(&self, owner: &Owner) -> Result<Oid> {
         match owner {
             Owner::Ident(i) => Ok(self.role_named(&crate::catalog::fold(i))?.id),
-            Owner::CurrentRole | Owner::CurrentUser | Owner::SessionUser => Ok(self.ctx.role),
+            Owner::CurrentRole | Owner::CurrentUser => Ok(self.ctx.role),
+            Owner::SessionUser => Ok(self.ctx.session_user),
         }
     }
 

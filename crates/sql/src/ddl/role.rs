@@ -63,7 +63,8 @@ pub(super) fn may_be_changed(role: &Role) -> Result<()> {
 impl Work<'_> {
     pub(super) fn role_named(&self, name: &str) -> Result<&Arc<Role>> {
         let id = match name {
-            "current_user" | "current_role" | "session_user" => self.schema.role(self.ctx.role),
+            "current_user" | "current_role" => self.schema.role(self.ctx.role),
+            "session_user" => self.schema.role(self.ctx.session_user),
             _ => self.schema.role_named(name),
         };
         id.ok_or_else(|| {
@@ -330,6 +331,12 @@ impl Work<'_> {
                 return Err(Error::new(
                     SqlState::OBJECT_IN_USE,
                     "current user cannot be dropped",
+                ));
+            }
+            if role.id == self.ctx.session_user {
+                return Err(Error::new(
+                    SqlState::OBJECT_IN_USE,
+                    "session user cannot be dropped",
                 ));
             }
             if role.superuser && !self.superuser() {
