@@ -692,3 +692,24 @@ fn a_with_of_too_many_queries_is_refused() {
     assert_eq!(db.rows(&with(20)), ["1"]);
     assert_eq!(db.fails(&with(2_000)), SqlState::STATEMENT_TOO_COMPLEX);
 }
+
+#[test]
+fn a_from_of_too_many_relations_is_refused() {
+    let db = TestDb::new();
+    db.run("CREATE TABLE j (id int PRIMARY KEY); INSERT INTO j VALUES (1)")
+        .unwrap();
+    for (join, on) in [
+        (",", ""),
+        ("JOIN", "ON true"),
+        ("LEFT JOIN", "ON true"),
+        ("FULL JOIN", "USING (id)"),
+    ] {
+        let text = |n: usize| {
+            let all: String = (1..n).map(|i| format!(" {join} j j{i} {on}")).collect();
+            format!("SELECT count(*) FROM j{all}")
+        };
+        assert_eq!(db.rows(&text(5)), ["1"], "{join}");
+        let refused = db.fails(&text(1_001));
+        assert_eq!(refused, SqlState::STATEMENT_TOO_COMPLEX, "{join}");
+    }
+}

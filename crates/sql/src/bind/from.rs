@@ -93,6 +93,30 @@ impl Names {
     }
 }
 
+/// Most relations of one FROM clause. Each join is inside of the next one, and joins are walked by recursion.
+const MOST_JOINED: usize = 1000;
+
+/// 54001 for a FROM clause of too many relations.
+fn must_be_joinable(from: &[TableWithJoins]) -> Result<()> {
+    fn relations(all: &[TableWithJoins]) -> usize {
+        let of = |f: &TableFactor| match f {
+            TableFactor::NestedJoin {
+                table_with_joins, ..
+            } => relations(std::slice::from_ref(table_with_joins)),
+            _ => 1,
+        };
+        let joined = |t: &TableWithJoins| t.joins.iter().map(|j| of(&j.relation)).sum::<usize>();
+        all.iter().map(|t| of(&t.relation) + joined(t)).sum()
+    }
+    if relations(from) <= MOST_JOINED {
+        return Ok(());
+    }
+    let what = "stack depth limit exceeded";
+    Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, what).hint(format!(
+        "A FROM clause may have at most {MOST_JOINED} relations."
+    )))
+}
+
 /// Whether a FROM clause has an outer join.
 fn has_outer_join(from: &[TableWithJoins]) -> bool {
     from.iter().any(|t| {
@@ -112,6 +136,7 @@ impl Binder<'_> {
         from: &'p [TableWithJoins],
         outer: &'p Scope<'p>,
     ) -> Result<(Vec<From>, Scope<'p>)> {
+        must_be_joinable(from)?;
         let mut scope = Scope::inside(outer);
         let mut items = Vec::new();
         let melt = !has_outer_join(from);
