@@ -12,7 +12,7 @@ use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError, Word};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -129,6 +129,29 @@ pub(super) fn statement(tokens: &[TokenWithSpan]) -> Result<Stmt, Fault> {
     Ok(Stmt::Sql(Arc::new(sql_statement(tokens)?)))
 }
 
+/// What begins a statement that may stand in PREPARE, DECLARE and COPY, beside a parenthesis.
+const PREPARABLE: [&str; 8] = [
+    "select", "insert", "update", "delete", "merge", "values", "table", "with",
+];
+
+/// Reads the tokens of a statement that stands in PREPARE, DECLARE or COPY. These may not stand there: one in another without end would be as deep.
+pub(super) fn preparable(tokens: &[TokenWithSpan]) -> Result<Stmt, Fault> {
+    let blank = |t: &&TokenWithSpan| matches!(t.token, Token::Whitespace(_) | Token::EOF);
+    let first = tokens.iter().find(|t| !blank(t));
+    let begins = match first.map(|t| &t.token) {
+        Some(Token::LParen) => true,
+        Some(Token::Word(w)) => {
+            let is = |p: &&str| w.value.eq_ignore_ascii_case(p);
+            w.quote_style.is_none() && PREPARABLE.iter().any(is)
+        }
+        _ => false,
+    };
+    match begins {
+        true => Ok(Stmt::Sql(Arc::new(sql_statement(tokens)?))),
+        false => Err(Fault::At(first.cloned())),
+    }
+}
+
 /// Reads the tokens of a statement that `sqlparser` knows.
 pub(super) fn sql_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault> {
     check_chains(tokens)?;
@@ -173,22 +196,38 @@ fn select_into(s: Statement) -> Statement {
 
 /// Refuses chains of operators that would become too deep a tree (54001).
 fn check_chains(tokens: &[TokenWithSpan]) -> Result<(), Fault> {
-    let mut lengths = vec![0];
+    // For each bracket that is open: how many links, and how many operators that are words. These count apart, so that an OR of many LIKEs may be as long
+    // as another one.
+    let mut lengths = vec![[0, 0]];
     for t in tokens {
+        let mut add = |kind: usize| lengths.last_mut().expect("never empty")[kind] += 1;
         match &t.token {
-            Token::LParen | Token::LBracket => lengths.push(0),
-            Token::RParen | Token::RBracket if lengths.len() > 1 => drop(lengths.pop()),
-            Token::Comma => *lengths.last_mut().expect("never empty") = 0,
+            Token::LParen | Token::LBracket => lengths.push([0, 0]),
+            Token::RParen if lengths.len() > 1 => drop(lengths.pop()),
+            Token::RBracket if lengths.len() > 1 => {
+                lengths.pop();
+                // `int[][][]`
+                lengths.last_mut().expect("never empty")[1] += 1;
+            }
+            Token::Comma => *lengths.last_mut().expect("never empty") = [0, 0],
             Token::Whitespace(_) | Token::Number(..) | Token::Placeholder(_) | Token::Period => {}
             Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_) => {}
-            Token::Word(w) if !LINKS.contains(&w.keyword) => {}
-            _ => *lengths.last_mut().expect("never empty") += 1,
+            Token::Word(w) if LINKS.contains(&w.keyword) => add(0),
+            Token::Word(w) if OPERATORS.contains(&w.keyword) || is_null_test(w) => add(1),
+            Token::Word(_) => {}
+            _ => add(0),
         }
-        if *lengths.last().expect("never empty") > CHAIN {
+        let longest = lengths.last().expect("never empty");
+        if longest.iter().any(|n| *n > CHAIN) {
             return Err(Fault::Other(too_deep()));
         }
     }
     Ok(())
+}
+
+/// `x ISNULL`, which is no keyword of the parser.
+fn is_null_test(w: &Word) -> bool {
+    w.quote_style.is_none() && w.value.eq_ignore_ascii_case("isnull")
 }
 
 /// Words between the operands of a chain.
@@ -201,6 +240,26 @@ const LINKS: [Keyword; 8] = [
     Keyword::EXCEPT,
     Keyword::IS,
     Keyword::COLLATE,
+];
+
+/// Words that an operator begins with, and that may follow its own operand again: `x IN (true) IN (true)`, `x AT TIME ZONE 'a' AT TIME ZONE 'b'`.
+const OPERATORS: [Keyword; 16] = [
+    Keyword::AT,
+    Keyword::BETWEEN,
+    Keyword::DIV,
+    Keyword::GLOB,
+    Keyword::ILIKE,
+    Keyword::IN,
+    Keyword::LIKE,
+    Keyword::MATCH,
+    Keyword::MEMBER,
+    Keyword::NOTNULL,
+    Keyword::OPERATOR,
+    Keyword::OVERLAPS,
+    Keyword::REGEXP,
+    Keyword::RLIKE,
+    Keyword::SIMILAR,
+    Keyword::XOR,
 ];
 
 fn too_deep() -> Error {
@@ -471,6 +530,22 @@ mod tests {
     }
 
     #[test]
+    fn what_prepares_or_copies_is_prepared_and_copied_nowhere() {
+        for (before, behind) in [
+            ("PREPARE p AS ", ""),
+            ("DECLARE c CURSOR FOR ", ""),
+            ("COPY (", ") TO STDOUT"),
+        ] {
+            let text = |n: usize| format!("{}SELECT 1{}", before.repeat(n), behind.repeat(n));
+            assert!(parse(&text(1)).is_ok(), "{before}");
+            for n in [2, 100_000] {
+                let e = parse(&text(n)).unwrap_err();
+                assert_eq!(e.code(), SqlState::SYNTAX_ERROR, "{before}");
+            }
+        }
+    }
+
+    #[test]
     fn places_are_found_in_any_order() {
         let sql = "aä\nb é c\n\nd";
         let starts = LineStarts::new(sql);
@@ -510,7 +585,18 @@ mod tests {
         let sql = format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000));
         let e = parse(&sql).unwrap_err();
         assert_eq!(e.code(), SqlState::STATEMENT_TOO_COMPLEX);
-        for link in [" + 1", " OR true", "::text", " UNION ALL SELECT 1"] {
+        for link in [
+            " + 1",
+            " OR true",
+            "::text",
+            " UNION ALL SELECT 1",
+            " IN (true)",
+            " AT TIME ZONE 'utc'",
+            " ISNULL",
+            " NOTNULL",
+            " LIKE 'a'",
+            " OPERATOR(pg_catalog.+) 1",
+        ] {
             let long = |n: usize| parse(&format!("SELECT 1{}", link.repeat(n)));
             assert_eq!(
                 long(5000).unwrap_err().code(),
@@ -518,6 +604,16 @@ mod tests {
             );
             assert!(long(500).is_ok(), "{link}");
         }
+        let array = |n: usize| parse(&format!("SELECT '{{}}'::int{}", "[]".repeat(n)));
+        assert_eq!(
+            array(5000).unwrap_err().code(),
+            SqlState::STATEMENT_TOO_COMPLEX
+        );
+        assert!(array(3).is_ok());
+        // Of many operators beside each other each counts for itself.
+        let many = "a[1] LIKE 'x' OR b IN (1, 2) AND c ISNULL";
+        let many = [many; 700].join(" OR ");
+        assert!(parse(&format!("SELECT 1 FROM t WHERE {many}")).is_ok());
         assert!(parse(&format!("SELECT 1 IN ({}2)", "-1, ".repeat(50_000))).is_ok());
     }
 }

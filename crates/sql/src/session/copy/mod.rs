@@ -433,7 +433,7 @@ impl Words<'_> {
                 false
             })
             .ok_or_else(|| self.fault())?;
-        let stmt = super::parse::statement(&rest[..end])?;
+        let stmt = super::parse::preparable(&rest[..end])?;
         self.skip_to(end + 1);
         Ok(Parsed {
             stmt,

@@ -1,6 +1,6 @@
 //! The grammar of prepared statements and cursors.
 
-use super::super::parse::{Fault, Parsed, Stmt, sql_statement, statement};
+use super::super::parse::{Fault, Parsed, Stmt, preparable, sql_statement};
 use super::words::{Words, text_of};
 use super::{Direction, Utility};
 use sqlparser::ast::Statement;
@@ -44,7 +44,7 @@ impl Words<'_> {
         if rest.is_empty() {
             return Err(self.fault());
         }
-        let stmt = statement(rest)?;
+        let stmt = preparable(rest)?;
         self.finish();
         Ok(Parsed {
             stmt,
