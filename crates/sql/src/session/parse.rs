@@ -123,10 +123,11 @@ pub(super) fn statement(tokens: &[TokenWithSpan]) -> Result<Stmt, Fault> {
     if let Some(u) = utility::parse(tokens)? {
         return Ok(Stmt::Utility(Arc::new(u)));
     }
+    check_chains(tokens)?;
     if let Some(e) = extra::parse(tokens)? {
         return Ok(Stmt::Extra(Arc::new(e)));
     }
-    Ok(Stmt::Sql(Arc::new(sql_statement(tokens)?)))
+    Ok(Stmt::Sql(Arc::new(bounded_statement(tokens)?)))
 }
 
 /// What begins a statement that may stand in PREPARE, DECLARE and COPY, beside a parenthesis.
@@ -155,6 +156,10 @@ pub(super) fn preparable(tokens: &[TokenWithSpan]) -> Result<Stmt, Fault> {
 /// Reads the tokens of a statement that `sqlparser` knows.
 pub(super) fn sql_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault> {
     check_chains(tokens)?;
+    bounded_statement(tokens)
+}
+
+fn bounded_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault> {
     let mut p = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(DEPTH)
         .with_tokens_with_locations(crate::bind::adapt(tokens));
@@ -200,25 +205,38 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<(), Fault> {
     // as another one.
     let mut lengths = vec![[0, 0]];
     for t in tokens {
-        let mut add = |kind: usize| lengths.last_mut().expect("never empty")[kind] += 1;
-        match &t.token {
-            Token::LParen | Token::LBracket => lengths.push([0, 0]),
-            Token::RParen if lengths.len() > 1 => drop(lengths.pop()),
+        let link = match &t.token {
+            Token::LParen | Token::LBracket => {
+                lengths.push([0, 0]);
+                None
+            }
+            Token::RParen if lengths.len() > 1 => {
+                lengths.pop();
+                None
+            }
+            // `int[][][]`
             Token::RBracket if lengths.len() > 1 => {
                 lengths.pop();
-                // `int[][][]`
-                lengths.last_mut().expect("never empty")[1] += 1;
+                Some(1)
             }
-            Token::Comma => *lengths.last_mut().expect("never empty") = [0, 0],
-            Token::Whitespace(_) | Token::Number(..) | Token::Placeholder(_) | Token::Period => {}
-            Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_) => {}
-            Token::Word(w) if LINKS.contains(&w.keyword) => add(0),
-            Token::Word(w) if OPERATORS.contains(&w.keyword) || is_null_test(w) => add(1),
-            Token::Word(_) => {}
-            _ => add(0),
+            Token::Comma => {
+                *lengths.last_mut().expect("never empty") = [0, 0];
+                None
+            }
+            Token::Whitespace(_) | Token::Number(..) | Token::Placeholder(_) | Token::Period => {
+                None
+            }
+            Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_) => None,
+            Token::Word(w) if LINKS.contains(&w.keyword) => Some(0),
+            Token::Word(w) if OPERATORS.contains(&w.keyword) || is_null_test(w) => Some(1),
+            Token::Word(_) => None,
+            _ => Some(0),
+        };
+        let here = lengths.last_mut().expect("never empty");
+        if let Some(kind) = link {
+            here[kind] += 1;
         }
-        let longest = lengths.last().expect("never empty");
-        if longest.iter().any(|n| *n > CHAIN) {
+        if here.iter().any(|n| *n > CHAIN) {
             return Err(Fault::Other(too_deep()));
         }
     }
