@@ -199,28 +199,49 @@ fn select_into(s: Statement) -> Statement {
     }
 }
 
+/// What stands inside of a pair of brackets, since the last comma.
+#[derive(Default)]
+struct Chain {
+    /// Links between operands, and operators that are words. These count apart, so that an OR of many LIKEs may be as long as another one.
+    links: [usize; 2],
+    /// How deep its deepest operand is.
+    operand: usize,
+    /// The same of all that stood before the comma.
+    before: usize,
+}
+
+impl Chain {
+    /// How deep its tree may be: a chain leans to the left, and its first operand may be the deepest.
+    fn depth(&self) -> usize {
+        self.links.iter().sum::<usize>() + self.operand
+    }
+}
+
 /// Refuses chains of operators that would become too deep a tree (54001).
 fn check_chains(tokens: &[TokenWithSpan]) -> Result<(), Fault> {
-    // For each bracket that is open: how many links, and how many operators that are words. These count apart, so that an OR of many LIKEs may be as long
-    // as another one.
-    let mut lengths = vec![[0, 0]];
+    let mut open = vec![];
+    let mut here = Chain::default();
     for t in tokens {
         let link = match &t.token {
             Token::LParen | Token::LBracket => {
-                lengths.push([0, 0]);
+                open.push(std::mem::take(&mut here));
                 None
             }
-            Token::RParen if lengths.len() > 1 => {
-                lengths.pop();
-                None
-            }
-            // `int[][][]`
-            Token::RBracket if lengths.len() > 1 => {
-                lengths.pop();
-                Some(1)
-            }
+            close @ (Token::RParen | Token::RBracket) => match open.pop() {
+                None => Some(0),
+                Some(around) => {
+                    let inside = std::mem::replace(&mut here, around);
+                    let depth = 1 + inside.before.max(inside.depth());
+                    here.operand = here.operand.max(depth);
+                    // `int[][][]`
+                    (*close == Token::RBracket).then_some(1)
+                }
+            },
             Token::Comma => {
-                *lengths.last_mut().expect("never empty") = [0, 0];
+                here = Chain {
+                    before: here.before.max(here.depth()),
+                    ..Chain::default()
+                };
                 None
             }
             Token::Whitespace(_) | Token::Number(..) | Token::Placeholder(_) | Token::Period => {
@@ -232,11 +253,10 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<(), Fault> {
             Token::Word(_) => None,
             _ => Some(0),
         };
-        let here = lengths.last_mut().expect("never empty");
         if let Some(kind) = link {
-            here[kind] += 1;
+            here.links[kind] += 1;
         }
-        if here.iter().any(|n| *n > CHAIN) {
+        if here.links.iter().any(|n| *n > CHAIN) || here.depth() > 2 * CHAIN {
             return Err(Fault::Other(too_deep()));
         }
     }
@@ -628,9 +648,19 @@ mod tests {
             SqlState::STATEMENT_TOO_COMPLEX
         );
         assert!(array(3).is_ok());
+        // A chain is the first operand of another one.
+        let nested = |n: usize| {
+            let one = |inner: String, _| format!("({inner}{})", " + 1".repeat(n));
+            parse(&format!("SELECT {}", (0..20).fold("1".into(), one)))
+        };
+        assert_eq!(
+            nested(400).unwrap_err().code(),
+            SqlState::STATEMENT_TOO_COMPLEX
+        );
+        assert!(nested(40).is_ok());
         // Of many operators beside each other each counts for itself.
         let many = "a[1] LIKE 'x' OR b IN (1, 2) AND c ISNULL";
-        let many = [many; 700].join(" OR ");
+        let many = [many; 400].join(" OR ");
         assert!(parse(&format!("SELECT 1 FROM t WHERE {many}")).is_ok());
         assert!(parse(&format!("SELECT 1 IN ({}2)", "-1, ".repeat(50_000))).is_ok());
     }
