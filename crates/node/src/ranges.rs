@@ -89,7 +89,7 @@ fn bounds(def: &SequenceDef) -> (u32, u32) {
     let step = u128::from(def.increment.unsigned_abs().max(1));
     let all = (i128::from(def.max) - i128::from(def.min)).unsigned_abs() / step + 1;
     let most = (all / RANGES).clamp(1, u128::from(MOST)) as u32;
-    let cache = u32::try_from(def.cache).unwrap_or(MOST);
+    let cache = u32::try_from(def.cache).unwrap_or(u32::MAX);
     let least = LEAST.min(most).max(cache);
     (least, most.max(least))
 }
@@ -268,6 +268,8 @@ mod tests {
         assert_eq!(bounds(&sequence(10, 1)), (1, 1));
         assert_eq!(bounds(&sequence(10, 5)), (5, 5), "CACHE is asked for");
         assert_eq!(bounds(&sequence(i64::MAX, 5_000)), (5_000, 5_000));
+        let all = u32::MAX;
+        assert_eq!(bounds(&sequence(i64::MAX, i64::MAX)), (all, all));
     }
 
     #[test]
