@@ -16,6 +16,8 @@ const HANG: Duration = Duration::from_secs(120);
 struct Net {
     members: Mutex<BTreeMap<NodeId, Consensus>>,
     cut: Mutex<BTreeSet<NodeId>>,
+    /// Nobody sends them messages, which they may send still: the others do not count them as members.
+    gone: Mutex<BTreeSet<NodeId>>,
     /// Members that do not know a message of this name, as those of an earlier build.
     old: Mutex<(BTreeSet<NodeId>, &'static str)>,
 }
@@ -39,6 +41,9 @@ impl Carry for From {
         Box::pin(async move {
             let away = |id| self.net.cut.lock().unwrap().contains(&id);
             let target = self.net.members.lock().unwrap().get(&to).cloned();
+            if self.net.gone.lock().unwrap().contains(&to) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
             match target {
                 Some(_) if self.net.is_unknown(to, &message) => {
                     Err(io::ErrorKind::InvalidData.into())
@@ -258,6 +263,48 @@ async fn a_member_that_leaves_while_the_primary_is_gone_does_not_end_the_consens
     world.propose(&loss(5)).await;
     let voters = BTreeSet::from([1, 2, 3]);
     assert!(all[1..].iter().all(|m| m.voters() == voters));
+}
+
+/// A leader that was taken out hears of no other one, as nobody sends it messages any more. It must not take itself for the leader for ever: its server would not ask
+/// whether it is a member still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_taken_out_leads_no_more() {
+    let mut world = three().await;
+    world.start(4).await;
+    let joins = Command::Join {
+        node: 4,
+        member: member(4),
+    };
+    world.propose(&joins).await;
+    world.fit(&[1, 2, 3]).await;
+    until("there is a leader", async || {
+        world.all().iter().any(|m| m.won().is_some())
+    })
+    .await;
+    let all = world.all();
+    let old = all.iter().position(|m| m.won().is_some());
+    let old = old.expect("it was there");
+    let id = old as NodeId + 1;
+    if id == 1 {
+        // The leader of the data could not leave.
+        world.propose(&Command::HandOver { term: 1, to: 2 }).await;
+    }
+    world.propose(&Command::Leave { node: id }).await;
+    let others: BTreeSet<NodeId> = (1..=4).filter(|other| *other != id).collect();
+    until("the leader has taken itself out", async || {
+        // An error is a leader that leads no more.
+        let fit = tokio::time::timeout(Duration::from_secs(5), all[old].fit(&others));
+        let _ = fit.await;
+        all[old].won().is_none()
+    })
+    .await;
+    world.net.gone.lock().unwrap().insert(id);
+    until("the others have a leader", async || {
+        let won = |m: &&Consensus| m.won().is_some();
+        all.iter().any(|m| won(&m))
+    })
+    .await;
+    assert_eq!(all[old].leader(), None);
 }
 
 /// Half-way the first voter alone is a majority of the old ones. If the change stayed there, its loss would end the consensus.

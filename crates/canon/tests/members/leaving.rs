@@ -58,6 +58,59 @@ async fn members_leave_by_themselves_or_are_taken_out_and_join_again() {
     has_all(leads.expect("one leads"), &acknowledged).await;
 }
 
+/// The consensus leader is taken out by another one's word. It hands its part over, hears that it is no member any more, and stops.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_led_the_consensus_and_was_taken_out_stops() {
+    if skip() {
+        return;
+    }
+    let mut nodes = of_three(&[]).await;
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 2);
+    writers.more(20, &nodes).await;
+    let decides = |nodes: &[Node]| {
+        let (_, metrics) = get(nodes[0].http, "/metrics");
+        let of = |name| format!("canon_member_decides{{member=\"{name}\"}} 1");
+        ["a", "b", "c"]
+            .iter()
+            .position(|name| metrics.contains(&of(name)))
+    };
+    // A primary cannot leave: another one leads the data, and the consensus leader stays where it is.
+    let deadline = Instant::now() + HANG;
+    let taken = loop {
+        assert!(
+            Instant::now() < deadline,
+            "the consensus leader is the primary"
+        );
+        for n in &nodes {
+            can_fail_over(n).await;
+        }
+        match (decides(&nodes), leader(&nodes)) {
+            (Some(at), Some(primary)) if at != primary => break at,
+            (Some(at), Some(_)) => {
+                let heir = &nodes[(at + 1) % 3];
+                canon(&["promote", "--server", &self::at(heir)]);
+                says(heir, "it leads", |m| {
+                    m.contains("canon_role{role=\"primary\"} 1")
+                })
+                .await;
+            }
+            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    };
+    let name = ["a", "b", "c"][taken];
+    let asked = at(&nodes[(taken + 1) % 3]);
+    let (done, said) = canon(&["leave", "--server", &asked, "--member", name]);
+    assert!(done, "{said}");
+    let ended = nodes[taken].server.exited(HANG).await;
+    let log = nodes[taken].server.log_tail();
+    assert!(ended.is_some_and(|s| s.success()), "{log}");
+    writers.more(20, &nodes).await;
+    let acknowledged = writers.end().await;
+    let primary = leader(&nodes).expect("one leads");
+    has_all(&nodes[primary], &acknowledged).await;
+}
+
 /// One that ends between the members' word and its own mark hears at its next start that it has left.
 #[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread")]

@@ -208,9 +208,13 @@ impl Consensus {
         metrics.running_state.as_ref().err().map(|e| e.to_string())
     }
 
-    /// The consensus leader, as far as this member knows.
+    /// The consensus leader, as far as this member knows. openraft goes on to name a member that the voters have taken out as the leader that it was: it has no
+    /// other word, as nobody sends it messages any more.
     pub fn leader(&self) -> Option<NodeId> {
-        self.raft.metrics().borrow().current_leader
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let leads = metrics.state.is_leader();
+        metrics.current_leader.filter(|l| leads || *l != self.me)
     }
 
     /// The consensus term in which this member was elected, while it leads as far as it knows.
