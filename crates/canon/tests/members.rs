@@ -18,6 +18,8 @@ mod leaving;
 mod operations;
 #[path = "members/partitions.rs"]
 mod partitions;
+#[path = "members/restarting.rs"]
+mod restarting;
 #[path = "members/sites.rs"]
 mod sites;
 #[path = "members/witness.rs"]

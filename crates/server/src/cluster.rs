@@ -112,7 +112,7 @@ async fn live(
             }
             why = server.restart() => {
                 up.send_replace(false);
-                server.stop().await;
+                server.end().await?;
                 restart = Some(why);
             }
         }

@@ -6,7 +6,9 @@
 //! ```
 //! A replica first gets a copy of its primary's database if it has none, and asks the primary whether their histories agree before it
 //! serves. When it has to begin anew (it was away for too long, or has commits that the cluster's history has not), the server
-//! stops and starts within the process ([`run`]); its sessions end with 57P01.
+//! stops and starts within the process ([`run`]); its sessions end with 57P01. Where that cannot be done the process begins anew ([`ending`]).
+
+mod ending;
 
 use crate::config::{Config, LogFormat};
 use crate::connections::waiting::{Door, WaitingRoom};
@@ -21,9 +23,12 @@ use crate::replication::shared::Exposed;
 use crate::replication::{
     Follow, Membership, Place, Restart, Senders, Site, StrongReads, Word, ask, bootstrap,
 };
+pub use ending::Held;
+
 use base::region::Region;
 use base::{Error, Result, SqlState};
 use embedded::engine::{ClusterView, NodeEngine};
+use ending::{Holders, begin_anew, did_not_start, end_node, makes_room};
 use node::{House, Leases, Node, NodeOptions};
 use protocol::tls::Acceptor;
 use replica::replay::ReplayOptions;
@@ -31,7 +36,6 @@ use service::{http, runtime, stop_signal, system};
 use sql::session::Shared;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -84,9 +88,6 @@ pub fn log_failure(e: &Error) {
     error!(code = %e.code(), detail = %f.detail, hint = %f.hint, "{}", f.message);
 }
 
-/// Looks, 20 ms apart, whether a node that was stopped is in use by nothing any more.
-const MOST_LOOKS: u32 = 750;
-
 /// Files that a server has open beside its connections, near enough.
 const FILES: u64 = 128;
 
@@ -112,74 +113,98 @@ pub fn run(config: Config) -> Result<()> {
     }
     raise_open_files(&config);
     let runtime = runtime()?;
-    runtime.block_on(async {
-        let mut restart = None;
-        let stop = stop_signal();
-        let mut stop = std::pin::pin!(stop);
-        let seat = Seat::open(&config).await?;
-        loop {
-            // A signal during recovery ends the process there: nothing is lost by it.
-            let server = tokio::select! {
-                server = Server::start_as_member(&config, restart.take(), seat.as_ref(), None) => server?,
-                name = &mut stop => {
-                    info!(signal = name?, "stopped before it was ready");
-                    std::process::exit(0);
-                }
-                // A start may wait for a primary, and a node that was taken out for one that it does not find.
-                e = ended(seat.as_ref()) => {
-                    error!("{}; stopped before it was ready", e.fields().message);
-                    return Err(e);
-                }
-                () = left(seat.as_ref()) => {
-                    info!("this server has left its cluster; stopped before it was ready");
-                    return Ok(());
-                }
-            };
-            tokio::select! {
-                name = &mut stop => {
-                    info!(signal = name?, limit = ?config.shutdown_timeout, "stopping");
-                    return match server.stop().await {
-                        0 => Ok::<(), Error>(()),
-                        n => Err(system(format!(
-                            "stopped on a full disk: {n} commits that waited for room are not in the log"
-                        ))),
-                    };
-                }
-                e = server.lost() => {
-                    error!("{}; stopping", e.fields().message);
-                    server.stop_at_once().await;
-                    return Err(e);
-                }
-                why = server.restart() => {
-                    warn!("{why}; starting again");
-                    if let Some(seat) = &seat {
-                        seat.hears(false);
-                    }
-                    server.stop().await;
-                    restart = Some(why);
-                }
-                e = ended(seat.as_ref()) => {
-                    error!("{}; stopping", e.fields().message);
-                    server.stop_at_once().await;
-                    return Err(e);
-                }
-                () = left(seat.as_ref()) => {
-                    info!("this server has left its cluster; stopping");
-                    server.stop().await;
-                    return Ok(());
-                }
-                () = moved(seat.as_ref()) => {
-                    if let Some(seat) = &seat {
-                        seat.hears(false);
-                    }
-                    // What runs here can commit no more.
-                    server.stop_at_once().await;
-                }
-            }
+    match runtime.block_on(live(config))? {
+        Over::Ended => {
+            runtime.shutdown_timeout(Duration::from_secs(1));
+            Ok(())
         }
-    })?;
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    Ok(())
+        Over::Anew => Err(begin_anew()),
+    }
+}
+
+/// How the last server of a process ended.
+enum Over {
+    Ended,
+    /// Another one cannot start in this process.
+    Anew,
+}
+
+/// The servers of this process, one after the other.
+async fn live(mut config: Config) -> Result<Over> {
+    let (mut restart, mut first) = (None, true);
+    let stop = stop_signal();
+    let mut stop = std::pin::pin!(stop);
+    let seat = Seat::open(&config).await?;
+    loop {
+        // A signal during recovery ends the process there: nothing is lost by it.
+        let started = tokio::select! {
+            started = Server::start_or_held(&config, restart.take(), seat.as_ref(), None) => started,
+            name = &mut stop => {
+                info!(signal = name?, "stopped before it was ready");
+                std::process::exit(0);
+            }
+            // A start may wait for a primary, and a node that was taken out for one that it does not find.
+            e = ended(seat.as_ref()) => {
+                error!("{}; stopped before it was ready", e.fields().message);
+                return Err(e);
+            }
+            () = left(seat.as_ref()) => {
+                info!("this server has left its cluster; stopped before it was ready");
+                return Ok(Over::Ended);
+            }
+        };
+        let server = match started {
+            Ok(Ok(server)) => server,
+            Ok(Err(_)) => return Ok(Over::Anew),
+            Err(e) if first => return Err(e),
+            Err(e) => {
+                did_not_start(&e);
+                return Ok(Over::Anew);
+            }
+        };
+        first = false;
+        // That was for one start.
+        config.accept_log_end = None;
+        let over = tokio::select! {
+            name = &mut stop => {
+                info!(signal = name?, limit = ?config.shutdown_timeout, "stopping");
+                return match server.stop().await {
+                    0 => Ok(Over::Ended),
+                    n => Err(system(format!(
+                        "stopped on a full disk: {n} commits that waited for room are not in the log"
+                    ))),
+                };
+            }
+            e = server.lost() => {
+                error!("{}; stopping", e.fields().message);
+                server.stop_at_once().await;
+                return Err(e);
+            }
+            e = ended(seat.as_ref()) => {
+                error!("{}; stopping", e.fields().message);
+                server.stop_at_once().await;
+                return Err(e);
+            }
+            () = left(seat.as_ref()) => {
+                info!("this server has left its cluster; stopping");
+                server.stop().await;
+                return Ok(Over::Ended);
+            }
+            why = server.restart() => {
+                warn!("{why}; starting again");
+                restart = Some(why);
+                server
+            }
+            // What runs here can commit no more.
+            () = moved(seat.as_ref()) => server.at_once(),
+        };
+        if let Some(seat) = &seat {
+            seat.hears(false);
+        }
+        if !makes_room(over).await {
+            return Ok(Over::Anew);
+        }
+    }
 }
 
 /// Ready when this server is of its cluster no more.
@@ -229,10 +254,20 @@ impl Server {
     /// The same of a server whose place in its cluster others have a say in.
     pub async fn start_as_member(
         config: &Config,
-        mut restart: Option<Restart>,
+        restart: Option<Restart>,
         seat: Option<&Arc<Seat>>,
         house: Option<&Arc<House>>,
     ) -> Result<Server> {
+        Ok(Server::start_or_held(config, restart, seat, house).await??)
+    }
+
+    /// The same. [`Held`]: a start that was given up on the way left a node that is in use still.
+    async fn start_or_held(
+        config: &Config,
+        mut restart: Option<Restart>,
+        seat: Option<&Arc<Seat>>,
+        house: Option<&Arc<House>>,
+    ) -> Result<std::result::Result<Server, Held>> {
         refuse_plain_network(config)?;
         loop {
             let arranged = match seat {
@@ -241,14 +276,16 @@ impl Server {
             };
             let config = arranged.as_ref().unwrap_or(config);
             match Server::start_once(config, restart.take(), seat, house).await? {
-                Ok(server) => return Ok(server),
+                Ok(server) => return Ok(Ok(server)),
                 // It heard so before it served.
                 Err(Again::Anew(node, why)) => {
                     warn!("{why}");
                     if let Some(seat) = seat {
                         seat.hears(false);
                     }
-                    end_node(node).await;
+                    if let Err(held) = end_node(node, &Holders::default()).await {
+                        return Ok(Err(held));
+                    }
                     restart = Some(why);
                 }
                 Err(Again::Elsewhere(before)) => {
@@ -369,13 +406,23 @@ impl Server {
     }
 
     /// Ends everything now: no transaction that runs can commit any more.
-    pub async fn stop_at_once(mut self) -> u64 {
+    pub async fn stop_at_once(self) -> u64 {
+        self.at_once().stop().await
+    }
+
+    /// Its transactions have no time to end.
+    fn at_once(mut self) -> Server {
         self.limit = Duration::ZERO;
-        self.stop().await
+        self
     }
 
     /// Lets running transactions end within the limit, then ends everything. How many commits had no room on the disk and are given up.
-    pub async fn stop(mut self) -> u64 {
+    pub async fn stop(self) -> u64 {
+        self.end().await.unwrap_or_else(|held| held.given_up)
+    }
+
+    /// The same for a process in which another server is to start over the directory. [`Held`]: it cannot.
+    pub async fn end(mut self) -> std::result::Result<u64, Held> {
         self.metrics.phase.stopping();
         for path in &self.unix {
             _ = std::fs::remove_file(path);
@@ -385,11 +432,16 @@ impl Server {
         }
         self.connections.close(self.limit).await;
         self.tasks.end().await;
-        let node = self.node.clone();
+        let (node, holders) = (self.node.clone(), Holders::of(&self));
+        if env::fault::planted("server.held_at_end") {
+            std::mem::forget(self.place.clone());
+        }
         drop((self.connections, self.place, self.metrics, self.node));
-        let given_up = end_node(node).await;
-        info!("stopped");
-        given_up
+        let ended = end_node(node, &holders).await;
+        if ended.is_ok() {
+            info!("stopped");
+        }
+        ended
     }
 }
 
@@ -722,23 +774,6 @@ async fn stay_sealed(node: &Arc<Node>) -> Result<()> {
             .map_err(system)??;
     }
     Ok(())
-}
-
-/// Ends a node in this process, which may start again over its directory then. How many commits it gave up.
-async fn end_node(mut node: Arc<Node>) -> u64 {
-    let mut given_up = 0;
-    for _ in 0..MOST_LOOKS {
-        let ending = tokio::task::spawn_blocking(move || node.end());
-        match ending.await {
-            Ok(Ok(ended)) => return ended.given_up,
-            Ok(Err(left)) => node = left,
-            Err(_) => return given_up,
-        }
-        given_up = node.flush_stats().given_up.load(Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    warn!("the node is stopped, and something in this process has it still");
-    given_up
 }
 
 /// Listens there.

@@ -1,6 +1,7 @@
 //! What this node's copy of the data does when the members ask it (`cluster::member::Data`).
 
 use super::Seat;
+use super::words::system;
 use crate::replication::Place;
 use ::cluster::member::{Data, Leads};
 use ::cluster::waiting::Seen;
@@ -8,6 +9,7 @@ use ::cluster::{Answer, Command, End, Kind, NodeId, Phase};
 use base::{Error, Position};
 use node::Role;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -25,18 +27,6 @@ fn away() -> io::Error {
 
 fn failed(e: Error) -> io::Error {
     io::Error::other(e)
-}
-
-/// Waits until this holds, on a thread that may wait.
-fn wait(what: &str, done: impl Fn() -> bool) -> io::Result<()> {
-    let until = Instant::now() + FLUSH;
-    while !done() {
-        if Instant::now() > until {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, what.to_owned()));
-        }
-        std::thread::sleep(LOOK);
-    }
-    Ok(())
 }
 
 /// The last term whose beginning this copy has.
@@ -60,8 +50,9 @@ pub(super) fn make_way(place: &Place, term: u64) -> io::Result<()> {
 
 impl Data for Seat {
     fn promise(&self, term: u64) -> io::Result<Answer> {
-        let place = self.place().ok_or_else(away)?;
+        // Before the place is looked at: what waits here for its turn must not hold the node of a server that stops.
         let _one = self.changing.lock();
+        let place = self.place().ok_or_else(away)?;
         if self.incomplete.load(Ordering::SeqCst) || place.senders.has_lost().is_some() {
             return Err(io::Error::other("the copy here is not whole"));
         }
@@ -75,13 +66,13 @@ impl Data for Seat {
             (Some(following), Some(follow)) => {
                 follow.begin_anew().map_err(failed)?;
                 let marks = &following.marks;
-                wait("what has come is not on the disk yet", || {
+                self.wait(&place, "what has come is not on the disk yet", || {
                     following.backlog() == 0 && marks.persisted.get() >= marks.received.get()
                 })?;
                 marks.persisted.get()
             }
             _ => {
-                wait("the log is not on the disk yet", || {
+                self.wait(&place, "the log is not on the disk yet", || {
                     node.sealed_at().is_some()
                 })?;
                 node.sealed_at().ok_or_else(away)?
@@ -95,8 +86,8 @@ impl Data for Seat {
     }
 
     fn lead(&self, term: u64) -> io::Result<bool> {
-        let place = self.place().ok_or_else(away)?;
         let _one = self.changing.lock();
+        let place = self.place().ok_or_else(away)?;
         let node = &place.node;
         if node.role() == Role::Primary && node.term() == term {
             self.leads_whole();
@@ -118,13 +109,15 @@ impl Data for Seat {
         }
         match (node.role(), &place.follow) {
             (Role::Replica, Some(follow)) => {
-                let done = follow.promote_as(term, PROMOTION).map_err(failed)?;
+                let goes_on = || self.goes_on(&place).map_err(|_| system("the server stops"));
+                let done = follow.promote_as(term, PROMOTION, &goes_on);
+                let done = done.map_err(failed)?;
                 done.ok_or_else(|| io::Error::other("the promotion has not ended"))?;
             }
             _ => {
                 let until = Instant::now() + FLUSH;
                 let in_time = || match Instant::now() < until {
-                    true => Ok(()),
+                    true => self.goes_on(&place).map_err(|_| system("the server stops")),
                     false => Err(Error::internal("replicas of the older term do not go")),
                 };
                 let led = place.senders.lead_again_as(Some(term), &in_time);
@@ -158,8 +151,8 @@ impl Data for Seat {
         if self.kind == Kind::Witness {
             return Ok(());
         }
-        let place = self.place().ok_or_else(away)?;
         let _one = self.changing.lock();
+        let place = self.place().ok_or_else(away)?;
         let node = &place.node;
         let catalogue = self.catalogue().unwrap_or_default();
         let member = catalogue.members().get(&leader);
@@ -229,6 +222,27 @@ impl Data for Seat {
 }
 
 impl Seat {
+    /// An error when this server stops, or has stopped: what it waits for may never come, and what waits keeps another server from starting.
+    fn goes_on(&self, place: &Arc<Place>) -> io::Result<()> {
+        match std::ptr::eq(self.place.lock().as_ptr(), Arc::as_ptr(place)) {
+            true => Ok(()),
+            false => Err(away()),
+        }
+    }
+
+    /// Waits until this holds, on a thread that may wait.
+    fn wait(&self, place: &Arc<Place>, what: &str, done: impl Fn() -> bool) -> io::Result<()> {
+        let until = Instant::now() + FLUSH;
+        while !done() {
+            self.goes_on(place)?;
+            if Instant::now() > until {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what.to_owned()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
     /// Brings this node to what the members agree on: how many replicas it waits for, which of them count, and whether it needs a lease.
     pub(super) fn fit(&self, place: &Place) {
         // One at a time: an older catalogue must not come after a newer one. What was counted by it would be promised.

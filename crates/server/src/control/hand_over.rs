@@ -60,8 +60,8 @@ fn in_time(limit: Duration, done: impl Fn() -> bool) -> bool {
 impl Seat {
     /// At the primary: makes way for this member. The term that ends, and its last position; none: the heir was lost after the primary was sealed.
     fn make_way_for(&self, to: NodeId) -> Result<(u64, Option<Position>)> {
-        let place = self.place().ok_or_else(|| system("the server starts"))?;
         let _one = self.changing.lock();
+        let place = self.place().ok_or_else(|| system("the server starts"))?;
         let catalogue = self.catalogue().unwrap_or_default();
         let node = &place.node;
         let term = match catalogue.phase() {

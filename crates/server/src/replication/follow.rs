@@ -214,8 +214,13 @@ impl Follow {
     }
 
     /// Takes over without its primary, in the term that the members have agreed on; else as [`Follow::promote`].
-    pub fn promote_as(&self, term: u64, wait: Duration) -> Result<Option<String>> {
-        self.take_over(true, Some(term), wait, &|| Ok(()))
+    pub fn promote_as(
+        &self,
+        term: u64,
+        wait: Duration,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<Option<String>> {
+        self.take_over(true, Some(term), wait, check_cancelled)
     }
 
     /// Leaves the connection to a primary of an older term than this node has heard of by now, or to one at an address that is not the primary's any
