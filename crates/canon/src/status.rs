@@ -156,6 +156,11 @@ fn members(
         number("canon_cluster_wanted"),
         number("canon_cluster_promised")
     );
+    for (term, lost) in labelled("canon_failover_lost_seconds") {
+        out += &format!(
+            "  term {term} began without synchronous replicas: acknowledged commits of the {lost} s before it may be lost\n"
+        );
+    }
     if let Some(left) = one("canon_lease_seconds").and_then(|s| s.parse::<f64>().ok()) {
         out += &format!("  this primary holds its lease for {:.0} ms\n", left * 1e3);
     }
@@ -219,6 +224,7 @@ mod tests {
              canon_member_copy{member=\"a\"} 1\ncanon_member_copy{member=\"b\"} 1\n\
              canon_member_decides{member=\"a\"} 1\n\
              canon_cluster_wanted 1\ncanon_cluster_promised 1\ncanon_lease_seconds 1.25\n\
+             canon_failover_lost_seconds{term=\"3\"} 1.7\n\
              canon_failover{obstacle=\"only one member votes\"} 0\n";
         let drawn = cluster(metrics);
         for line in [
@@ -226,6 +232,7 @@ mod tests {
             "b                        replica  does not vote",
             "a commit waits for 1 replicas; 1 hold each",
             "lease for 1250 ms",
+            "term 3 began without synchronous replicas: acknowledged commits of the 1.7 s before it may be lost",
             "none is named by itself: only one member votes",
         ] {
             assert!(drawn.contains(line), "{line}: {drawn}");

@@ -14,6 +14,8 @@ mod hand_over;
 mod joining;
 #[path = "members/leaving.rs"]
 mod leaving;
+#[path = "members/losses.rs"]
+mod losses;
 #[path = "members/operations.rs"]
 mod operations;
 #[path = "members/partitions.rs"]

@@ -62,8 +62,8 @@ impl Member {
 pub struct Policies {
     /// `synchronous_replicas`, where it was set.
     pub synchronous_replicas: Option<usize>,
-    /// `failover.max_loss`, in positions: a fail-over with `promised` = 0 is allowed, if the most advanced replica stands no further than that behind
-    /// the last position that the primary has reported. What it wrote after that report comes on top.
+    /// `failover.max_loss`, in milliseconds: a fail-over with `promised` = 0 is allowed if a replica has all that the primary had published so long before the
+    /// replica was asked.
     pub max_loss: Option<u64>,
     /// `failover.degrade_after`, in milliseconds: how long commits wait for a replica before the cluster goes on without. `None`: see
     /// [`Catalogue::degrade_after`].
@@ -122,8 +122,13 @@ pub enum Command {
     /// The leader of this term acknowledges nothing more in it, which stands on its disk, and the node has all that it acknowledged: the node leads the
     /// next term.
     HandOver { term: u64, to: NodeId },
-    /// The node leads the term under which it was asked.
-    Name { node: NodeId, term: u64 },
+    /// The node leads the term under which it was asked. `lost`: it may lack commits of the last so many milliseconds.
+    Name {
+        node: NodeId,
+        term: u64,
+        #[serde(default)]
+        lost: Option<u64>,
+    },
     /// A leader of higher term is there, promoted by hand.
     Took { node: NodeId, term: u64 },
 }
@@ -156,6 +161,20 @@ pub struct Catalogue {
     degraded: bool,
     /// Counts what takes from `promised`, so that a report from before is known.
     change: u64,
+    /// The term of the last leader; none: there was no choice since a build that did not note it.
+    #[serde(default)]
+    led: Option<u64>,
+    #[serde(default)]
+    lost: Option<Lost>,
+}
+
+/// A fail-over that may have lost commits that were acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// The term that began with it.
+    pub term: u64,
+    /// Commits that were acknowledged earlier than this before the fail-over are there, in milliseconds.
+    pub within: u64,
 }
 
 impl Catalogue {
@@ -191,6 +210,16 @@ impl Catalogue {
     /// The number that [`Command::Covered`] names.
     pub fn change(&self) -> u64 {
         self.change
+    }
+
+    /// While a leader is chosen: the term of the one before.
+    pub fn led(&self) -> Option<u64> {
+        self.led
+    }
+
+    /// The last fail-over that may have lost commits.
+    pub fn lost(&self) -> Option<Lost> {
+        self.lost
     }
 
     /// The copies beside that of this node.
@@ -252,7 +281,7 @@ impl Catalogue {
             Command::Covered { term, by, change } => self.covered(*term, *by, *change)?,
             Command::Begin { after, above } => self.begin(*after, *above)?,
             Command::HandOver { term, to } => self.hand_over(*term, *to)?,
-            Command::Name { node, term } => self.name(*node, *term)?,
+            Command::Name { node, term, lost } => self.name(*node, *term, *lost)?,
             Command::Took { node, term } => self.took(*node, *term)?,
         }
         self.want();
@@ -325,6 +354,9 @@ impl Catalogue {
         if term != after {
             return Err(Refused::Late);
         }
+        if matches!(self.phase, Some(Phase::Leading { .. })) {
+            self.led = Some(term);
+        }
         self.phase = Some(Phase::Choosing {
             term: term.max(above) + 1,
             before,
@@ -347,13 +379,14 @@ impl Catalogue {
         }
     }
 
-    fn name(&mut self, node: NodeId, term: u64) -> Result<(), Refused> {
+    fn name(&mut self, node: NodeId, term: u64, lost: Option<u64>) -> Result<(), Refused> {
         if !self.members.get(&node).is_some_and(Member::has_copy) {
             return Err(Refused::NoSuchNode);
         }
         match self.phase {
             Some(Phase::Choosing { term: now, .. }) if now == term => {
                 self.phase = Some(Phase::Leading { node, term });
+                self.lost = lost.map(|within| Lost { term, within }).or(self.lost);
                 Ok(())
             }
             _ => Err(Refused::Late),

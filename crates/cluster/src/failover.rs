@@ -4,7 +4,11 @@
 //! the primary's lease is over --> Propose(Begin) --> applied: Ask each copy under the new term --> enough answers --> Propose(Name)
 //! ```
 //! **Enough.** The leader's commits are held by `promised` = N of its R replicas. Of any `R - N + 1` replicas one has each commit that was acknowledged, so the most
-//! advanced of them has all. With N = 0 none has to have anything; a fail-over loses commits then and happens only within `failover.max_loss`.
+//! advanced of them has all.
+//!
+//! **With N = 0** no copy has to have anything, and a fail-over may lose commits. It happens only within `failover.max_loss`, a time. A copy testifies how long ago it had
+//! all that its primary had published. So it lacks at most what was acknowledged since, of a primary that acknowledges nothing after its lease. The copy must know the
+//! beginning of the last term: else it speaks of an earlier primary. All copies are waited for, up to [`LOSSY`], as one of them may have more, and the old leader has all.
 //!
 //! **The old leader answers too**, when it comes back in time. It has all that it acknowledged, so its answer alone is enough.
 //!
@@ -31,10 +35,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalogue::{Catalogue, Command, Kind, NodeId, Phase};
 use crate::leases::{Before, Grantor, Request, Terms};
-use crate::standing::{Answer, End};
+use crate::standing::{Answer, Testimony};
 
 /// How long a copy is waited for that may have been promoted by hand, in nanoseconds.
 const BY_HAND: u64 = 3_000_000_000;
+/// How long all copies are waited for where commits may be lost, in nanoseconds.
+const LOSSY: u64 = 300_000_000;
 /// How long a primary that a majority has missed may take to ask a new consensus leader for its lease, in nanoseconds.
 const CHANCE: u64 = 400_000_000;
 
@@ -60,8 +66,8 @@ pub enum Obstacle {
     Votes { needed: usize, have: usize },
     /// The most advanced copy is a site, and sites may not lead.
     Site(NodeId),
-    /// The most advanced copy stands further behind than `failover.max_loss` allows.
-    Loss { behind: u64 },
+    /// The copies that answer may lack more than `failover.max_loss` allows: commits of so many milliseconds; none: it is not known how many.
+    Loss { within: Option<u64> },
 }
 
 /// The consensus leader's decider. One is made at each election.
@@ -78,11 +84,9 @@ pub struct Failover {
     own: Option<u64>,
     /// When that term was drawn.
     since: u64,
-    answers: BTreeMap<NodeId, End>,
+    answers: BTreeMap<NodeId, Testimony>,
     /// The latest term that a copy has named instead of an answer.
     above: u64,
-    /// The last position that the primary has reported.
-    reported: u64,
 }
 
 impl Failover {
@@ -98,24 +102,16 @@ impl Failover {
             since: 0,
             answers: BTreeMap::new(),
             above: 0,
-            reported: 0,
         }
     }
 
-    /// The primary asks for its lease and says how far its log goes. Whether it may be granted, once a majority has confirmed this leader and
+    /// The primary asks for its lease. Whether it may be granted, once a majority has confirmed this leader and
     /// [`Failover::still_leads`] holds after that.
-    pub fn requested(
-        &mut self,
-        catalogue: &Catalogue,
-        request: Request,
-        end: u64,
-        now: u64,
-    ) -> bool {
+    pub fn requested(&mut self, catalogue: &Catalogue, request: Request, now: u64) -> bool {
         let leads = Failover::still_leads(catalogue, request);
         if leads {
             self.look(catalogue, now);
             self.grantor.received(now);
-            self.reported = self.reported.max(end);
         }
         leads
     }
@@ -133,8 +129,8 @@ impl Failover {
     /// What a copy says that was asked under this term.
     pub fn answered(&mut self, term: u64, node: NodeId, answer: Answer) {
         match answer {
-            Answer::Promised(end) if self.own == Some(term) => {
-                self.answers.insert(node, end);
+            Answer::Promised(testimony) if self.own == Some(term) => {
+                self.answers.insert(node, testimony);
             }
             Answer::Promised(_) => {}
             Answer::Later(known) => self.above = self.above.max(known),
@@ -159,8 +155,8 @@ impl Failover {
             }
             Some(Phase::Choosing { term, before }) => match self.choose(catalogue, before) {
                 Ok(_) if self.waits_for_all(catalogue, term, now) => self.ask(catalogue, term),
-                Ok(node) if self.is_given_up(before) || self.grantor.over(now) => {
-                    vec![Action::Propose(Command::Name { node, term })]
+                Ok((node, lost)) if self.is_given_up(before) || self.grantor.over(now) => {
+                    vec![Action::Propose(Command::Name { node, term, lost })]
                 }
                 Ok(_) => vec![],
                 Err(_) => self.ask(catalogue, term),
@@ -178,11 +174,17 @@ impl Failover {
         now.saturating_sub(self.elected) >= chance
     }
 
-    /// A member that was promoted by hand may have commits that no other copy has. It is waited for, though enough others have answered.
+    /// A member that was promoted by hand may have commits that no other copy has, and so may any where nothing is promised. They are waited for, though enough
+    /// others have answered.
     fn waits_for_all(&self, catalogue: &Catalogue, term: u64, now: u64) -> bool {
         let overtakes = self.above > 0 && self.above + 1 == term;
-        let long = now.saturating_sub(self.since) >= BY_HAND;
-        overtakes && !long && !self.ask(catalogue, term).is_empty()
+        let limit = match (overtakes, catalogue.promised()) {
+            (true, _) => BY_HAND,
+            (false, 0) => LOSSY,
+            (false, _) => 0,
+        };
+        let long = now.saturating_sub(self.since) >= limit;
+        !long && !self.ask(catalogue, term).is_empty()
     }
 
     fn begin(&self, after: u64) -> Action {
@@ -237,8 +239,12 @@ impl Failover {
             .collect()
     }
 
-    /// The copy that leads next.
-    fn choose(&self, catalogue: &Catalogue, before: NodeId) -> Result<NodeId, Obstacle> {
+    /// The copy that leads next, and of how many milliseconds it may lack commits.
+    fn choose(
+        &self,
+        catalogue: &Catalogue,
+        before: NodeId,
+    ) -> Result<(NodeId, Option<u64>), Obstacle> {
         let answers = || {
             let known = |id: &NodeId| catalogue.members().get(id).is_some_and(|m| m.has_copy());
             self.answers.iter().filter(move |(id, _)| known(id))
@@ -252,11 +258,11 @@ impl Failover {
         if have < needed && !whole {
             return Err(Obstacle::Answers { needed, have });
         }
-        let furthest = answers().map(|(_, end)| *end).max();
+        let furthest = answers().map(|(_, said)| said.end).max();
         let furthest = furthest.expect("one answer is there");
         let equals = || {
             answers()
-                .filter(|(_, end)| **end == furthest)
+                .filter(|(_, said)| said.end == furthest)
                 .map(|(id, _)| *id)
         };
         let may_lead = |id: &NodeId| {
@@ -268,17 +274,16 @@ impl Failover {
             let site = equals().next().expect("one stands furthest");
             return Err(Obstacle::Site(site));
         };
-        if catalogue.promised() == 0 && !whole {
-            let behind = self.reported.saturating_sub(furthest.position);
-            if catalogue
-                .policies()
-                .max_loss
-                .is_none_or(|most| behind > most)
-            {
-                return Err(Obstacle::Loss { behind });
-            }
+        if catalogue.promised() > 0 || whole {
+            return Ok((best, None));
         }
-        Ok(best)
+        // What any copy has, the one that stands furthest has too.
+        let of_last = answers().filter(|(_, said)| Some(said.end.term) == catalogue.led());
+        let within = of_last.filter_map(|(_, said)| said.age).min();
+        match (within, catalogue.policies().max_loss) {
+            (Some(lost), Some(most)) if lost <= most => Ok((best, Some(lost))),
+            _ => Err(Obstacle::Loss { within }),
+        }
     }
 
     /// How long leases are.

@@ -24,11 +24,11 @@ pub mod member;
 pub mod standing;
 pub mod waiting;
 
-pub use catalogue::{Catalogue, Command, Kind, Member, NodeId, Phase, Policies, Refused};
+pub use catalogue::{Catalogue, Command, Kind, Lost, Member, NodeId, Phase, Policies, Refused};
 pub use consensus::{Carry, Consensus};
 pub use elections::Timing;
 pub use failover::{Action, Failover, Obstacle};
 pub use leases::{Ballots, Before, Grantor, Holder, Request, Terms};
 pub use member::RunningMember;
-pub use standing::{Answer, End, Standing};
+pub use standing::{Answer, End, Standing, Testimony};
 pub use waiting::Waiting;

@@ -74,7 +74,7 @@ pub trait Data: Send + Sync + 'static {
 /// Between members. The first byte of a message says which it is.
 #[derive(Debug, Serialize, Deserialize)]
 enum Word {
-    /// To the consensus leader: answered with whether it is granted.
+    /// To the consensus leader: answered with whether it is granted. Builds before want to know where the log ends.
     Lease { request: Request, end: u64 },
     /// To the consensus leader: answered with what the catalogue said to it, or nothing.
     Propose(Command),
@@ -364,9 +364,7 @@ impl Inner {
 
     async fn answer(self: &Arc<Inner>, word: Word) -> io::Result<Vec<u8>> {
         let answer = match word {
-            Word::Lease { request, end } => {
-                serde_json::to_vec(&self.grant(request, end).await.is_some())
-            }
+            Word::Lease { request, .. } => serde_json::to_vec(&self.grant(request).await.is_some()),
             Word::Propose(command) => {
                 serde_json::to_vec(&self.consensus.propose(command).await.ok())
             }
@@ -395,13 +393,13 @@ impl Inner {
     }
 
     /// Grants a lease, after a majority has confirmed that this is the consensus leader and all that was agreed on before is applied here.
-    async fn grant(&self, request: Request, end: u64) -> Option<()> {
+    async fn grant(&self, request: Request) -> Option<()> {
         self.elections();
         // Noted before a majority is asked, and not before the time that the grantor counts from.
         let now = self.clock.boot_nanos();
         self.consensus.grants();
         let catalogue = self.catalogue();
-        let received = |c: &mut (u64, Failover)| c.1.requested(&catalogue, request, end, now);
+        let received = |c: &mut (u64, Failover)| c.1.requested(&catalogue, request, now);
         if !self.control.lock().as_mut().is_some_and(received) {
             return None;
         }

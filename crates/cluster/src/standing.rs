@@ -24,11 +24,28 @@ pub struct End {
     pub position: u64,
 }
 
+/// What a copy that has promised says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Testimony {
+    /// Where its log ends.
+    #[serde(flatten)]
+    pub end: End,
+    /// It has all that its primary had published so many milliseconds ago, by its own clock. None: that is not known, as in the first moments after a start.
+    #[serde(default)]
+    pub age: Option<u64>,
+}
+
+impl From<End> for Testimony {
+    fn from(end: End) -> Testimony {
+        Testimony { end, age: None }
+    }
+}
+
 /// What a copy says when it is asked under a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It has promised the term, and its log ends here.
-    Promised(End),
+    /// It has promised the term.
+    Promised(Testimony),
     /// It knows of this later term, which the members may not have agreed on: a promotion by hand draws one far above theirs.
     Later(u64),
 }

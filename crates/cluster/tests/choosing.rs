@@ -2,8 +2,8 @@
 
 use cluster::failover::stands_in_the_way;
 use cluster::{
-    Action, Answer, Before, Catalogue, Command, End, Failover, Kind, Member, NodeId, Obstacle,
-    Phase, Terms,
+    Action, Answer, Before, Catalogue, Command, End, Failover, Kind, Lost, Member, NodeId,
+    Obstacle, Phase, Policies, Terms, Testimony,
 };
 use std::collections::BTreeSet;
 
@@ -90,7 +90,7 @@ fn a_term_that_was_drawn_by_hand_is_overtaken() {
             term: began,
             position: 7,
         };
-        failover.answered(term, node, Answer::Promised(end));
+        failover.answered(term, node, Answer::Promised(end.into()));
     }
     step(&mut failover, &mut catalogue);
     assert_eq!(catalogue.phase(), Some(Phase::Leading { node: 3, term }));
@@ -120,4 +120,130 @@ fn a_new_consensus_leader_gives_the_primary_its_chance() {
     // Another one led the consensus: nothing is known of the primary.
     assert_eq!(begins(Some(2), 2000 * ms), 1650);
     assert_eq!(begins(None, 2000 * ms), 1650);
+}
+
+/// Nothing is promised: the first leads, and commits wait for nobody.
+fn unpromised(max_loss: Option<u64>) -> Catalogue {
+    use Kind::Server;
+    let mut catalogue = catalogue(&[Server, Server, Server]);
+    let policies = Policies {
+        synchronous_replicas: Some(0),
+        max_loss,
+        ..Policies::default()
+    };
+    catalogue.apply(&Command::Set { policies }).expect("taken");
+    assert_eq!(catalogue.promised(), 0);
+    catalogue
+}
+
+fn said(term: u64, position: u64, age: Option<u64>) -> Answer {
+    let end = End { term, position };
+    Answer::Promised(Testimony { end, age })
+}
+
+/// The primary is gone, and these copies have answered. The decider, and the time.
+fn asked(catalogue: &mut Catalogue, answers: &[(NodeId, Answer)]) -> (Failover, u64) {
+    let long = 10_000_000_000;
+    let mut failover = Failover::elected(Terms::default(), 0, Before::default());
+    failover.tick(catalogue, 0);
+    for action in failover.tick(catalogue, long) {
+        if let Action::Propose(command) = action {
+            catalogue.apply(&command).expect("in time");
+        }
+    }
+    let begun = Phase::Choosing { term: 2, before: 1 };
+    assert_eq!(catalogue.phase(), Some(begun));
+    assert_eq!(failover.tick(catalogue, long).len(), 3, "all are asked");
+    for (node, answer) in answers {
+        failover.answered(2, *node, *answer);
+    }
+    (failover, long)
+}
+
+/// What becomes of it when all have had time to answer.
+fn named(catalogue: &Catalogue, answers: &[(NodeId, Answer)]) -> Result<Command, Obstacle> {
+    let mut catalogue = catalogue.clone();
+    let (mut failover, now) = asked(&mut catalogue, answers);
+    let actions = failover.tick(&catalogue, now + 300_000_000);
+    match &actions[..] {
+        [Action::Propose(command)] => Ok(command.clone()),
+        _ => Err(failover.obstacle(&catalogue).expect("none is named")),
+    }
+}
+
+#[test]
+fn without_replicas_that_must_have_a_commit_nobody_is_named_unless_a_loss_is_allowed() {
+    let catalogue = unpromised(None);
+    let mut failover = Failover::elected(Terms::default(), 0, Before::default());
+    failover.tick(&catalogue, 0);
+    assert_eq!(failover.tick(&catalogue, 10_000_000_000), vec![]);
+    assert_eq!(
+        failover.obstacle(&catalogue),
+        Some(Obstacle::NothingPromised)
+    );
+}
+
+#[test]
+fn a_copy_is_named_that_lacks_no_more_than_is_allowed() {
+    let allowed = unpromised(Some(5000));
+    let name = |node, lost| {
+        Ok(Command::Name {
+            node,
+            term: 2,
+            lost,
+        })
+    };
+    let loss = |within| Err(Obstacle::Loss { within });
+    let one = |age| named(&allowed, &[(2, said(1, 7, age))]);
+    assert_eq!(one(Some(5000)), name(2, Some(5000)));
+    assert_eq!(one(Some(5001)), loss(Some(5001)));
+    // As after a start, before the primary was heard.
+    assert_eq!(one(None), loss(None));
+    // It does not know that the last term began: it speaks of an earlier primary.
+    assert_eq!(named(&allowed, &[(2, said(0, 7, Some(0)))]), loss(None));
+    // What one copy has, the one that stands further has too.
+    let further = [(2, said(1, 7, Some(4000))), (3, said(1, 8, Some(9000)))];
+    assert_eq!(named(&allowed, &further), name(3, Some(4000)));
+    // The old primary has all.
+    let back = [(1, said(1, 9, None)), (2, said(1, 7, Some(9000)))];
+    assert_eq!(named(&allowed, &back), name(1, None));
+}
+
+/// A copy that answers a moment later may have more.
+#[test]
+fn all_copies_have_a_moment_where_commits_may_be_lost() {
+    let mut catalogue = unpromised(Some(5000));
+    let (mut failover, now) = asked(&mut catalogue, &[(2, said(1, 7, Some(1000)))]);
+    let actions = failover.tick(&catalogue, now + 299_000_000);
+    assert!(
+        actions.iter().all(|a| matches!(a, Action::Ask { .. })),
+        "{actions:?}"
+    );
+    failover.answered(2, 3, said(1, 9, Some(500)));
+    let actions = failover.tick(&catalogue, now + 300_000_000);
+    let [Action::Propose(command)] = &actions[..] else {
+        panic!("{actions:?}");
+    };
+    catalogue.apply(command).expect("in time");
+    assert_eq!(catalogue.phase(), Some(Phase::Leading { node: 3, term: 2 }));
+    let lost = Lost {
+        term: 2,
+        within: 500,
+    };
+    assert_eq!(catalogue.lost(), Some(lost), "it is told afterwards");
+}
+
+/// A choice that another build has begun says nothing of the term before: nothing can be known of the loss.
+#[test]
+fn a_command_of_the_build_before_names_no_loss() {
+    let old = r#"{"Name":{"node":2,"term":5}}"#;
+    let command: Command = serde_json::from_str(old).expect("read");
+    let (node, term, lost) = (2, 5, None);
+    assert_eq!(command, Command::Name { node, term, lost });
+    let old = r#"{"Promised":{"term":3,"position":9}}"#;
+    let answer: Answer = serde_json::from_str(old).expect("read");
+    assert_eq!(answer, said(3, 9, None));
+    // The build before reads what is said now.
+    let now = serde_json::to_value(said(3, 9, Some(4))).expect("written");
+    assert_eq!(now["Promised"]["position"], 9);
 }

@@ -59,7 +59,7 @@ impl Data for Shared {
         }
         let position = copy.log.len() as u64;
         let term = copy.term;
-        Ok(Answer::Promised(End { term, position }))
+        Ok(Answer::Promised(End { term, position }.into()))
     }
 
     fn lead(&self, term: u64) -> io::Result<bool> {

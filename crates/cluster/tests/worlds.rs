@@ -41,7 +41,7 @@ enum Event {
     Propose(Option<u64>, Command),
     /// The node hears that it was elected.
     Elected(u64, Before),
-    Request(Request, u64),
+    Request(Request),
     /// A majority was asked after the request; whether this election still holds is seen on the way.
     Confirm(u64, Request),
     Granted(Request),
@@ -369,14 +369,14 @@ impl World {
                 let elected = Failover::elected(Terms::default(), now, before);
                 self.nodes[i].control = Some((election, elected));
             }
-            Event::Request(request, end) => {
+            Event::Request(request) => {
                 let node = &mut self.nodes[i];
                 let Some((election, control)) = &mut node.control else {
                     return;
                 };
                 let election = *election;
                 node.took_part = now;
-                if control.requested(&node.catalogue, request, end, now) {
+                if control.requested(&node.catalogue, request, now) {
                     let round = self.below(5 * MS);
                     self.at(round, i, Event::Confirm(election, request));
                 }
@@ -429,11 +429,12 @@ impl World {
         if node.primary.as_ref().is_some_and(|p| p.term < term) {
             node.primary = None;
         }
-        let end = Answer::Promised(End {
+        let end = End {
             term: node.term,
             position: node.log.len() as u64,
-        });
-        self.send(i, from, Event::Answer(term, i, end));
+        };
+        let promised = Answer::Promised(end.into());
+        self.send(i, from, Event::Answer(term, i, promised));
     }
 
     fn append(&mut self, i: usize, term: u64, from: usize, log: Log) {
@@ -589,9 +590,9 @@ impl World {
                 waited,
             };
             let proposal = p.waiting.tick(&node.catalogue, seen, now);
-            let (request, end) = (p.holder.request(now), node.log.len() as u64);
+            let request = p.holder.request(now);
             let elected = self.elected;
-            self.send(i, elected, Event::Request(request, end));
+            self.send(i, elected, Event::Request(request));
             if let Some(command) = proposal {
                 self.send(i, elected, Event::Propose(None, command));
             }

@@ -36,6 +36,9 @@ use table::{File, Given};
 /// Most connections that a limit may allow.
 const MOST_CONNECTIONS: u32 = 262_143;
 
+/// The least that a fail-over may be allowed to lose: a lease and an election take most of it.
+const LEAST_LOSS: Duration = Duration::from_secs(3);
+
 /// The file that `canon config` prints, with the defaults.
 pub const COMMENTED: &str = include_str!("canon.toml");
 
@@ -78,6 +81,8 @@ pub struct Config {
     pub synchronous_replicas: u32,
     /// The same, where it was said at all.
     pub synchronous_said: Option<u32>,
+    /// What a fail-over may lose where no replica has to have a commit; none: there is no fail-over then.
+    pub failover_max_loss: Option<Duration>,
     pub wal_keep_bytes: u64,
     pub archive: Option<Destination>,
     /// Whether replicas on this host may map what they ask for.
@@ -183,6 +188,14 @@ fn log_level(said: &Said<String>) -> Result<String> {
     }
 }
 
+/// A primary that is cut off acknowledges for as long as its lease lasts, and the copies are asked after that.
+fn max_loss(said: &Said<String>) -> Result<Option<Duration>> {
+    match said.if_any().map(|_| said.time()).transpose()? {
+        Some(time) if time < LEAST_LOSS => Err(said.bad("at least 3s")),
+        time => Ok(time),
+    }
+}
+
 fn forward_limits(given: &Given) -> Result<Limits> {
     let limits = Limits {
         connections: given.forward_connections.within(1..=MOST_CONNECTIONS)? as usize,
@@ -259,6 +272,7 @@ impl Config {
             cluster_address: member(&given.cluster_address)?,
             synchronous_replicas: given.synchronous_replicas.within(0..=16)?,
             synchronous_said: given.synchronous_replicas.value,
+            failover_max_loss: max_loss(&given.failover_max_loss)?,
             wal_keep_bytes: given.wal_keep_bytes.size()?,
             archive: Destination::checked(
                 given.archive.text().to_owned(),

@@ -275,6 +275,18 @@ fn members(p: &mut Page, t: &Together) {
         "Whether commits wait for fewer replicas than they should.",
         u8::from(t.degraded),
     );
+    if let Some((term, within)) = t.lost {
+        p.head(
+            "canon_failover_lost_seconds",
+            "gauge",
+            "Per term that began without synchronous replicas: commits of so many seconds before it may be lost.",
+        );
+        let seconds = within.as_secs_f64();
+        _ = writeln!(
+            p.0,
+            "canon_failover_lost_seconds{{term=\"{term}\"}} {seconds}"
+        );
+    }
     if let Some(lease) = t.lease {
         p.gauge(
             "canon_lease_seconds",

@@ -353,11 +353,13 @@ impl Receiving {
     }
 
     fn hears(&mut self, m: &Message) {
-        let now = self.node.clock().unix_micros();
+        let clock = self.node.clock();
+        let (now, awake) = (clock.unix_micros(), (clock.boot_nanos() / 1000) as i64);
         let step = m.step();
         self.echo = self.echo.max(step.map_or(0, |s| s.sent_micros));
         let following = &self.following;
-        self.seen.lock().hears(step, now, || following.commits());
+        let mut seen = self.seen.lock();
+        seen.hears(step, now, awake, || following.commits());
     }
 
     /// The ring was written over before it was read: what is missing is asked for again.

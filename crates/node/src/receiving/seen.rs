@@ -1,9 +1,10 @@
 //! What is known of a replica's connection and of its primary: for people, for metrics, and for the report of a forced promotion.
 //!
-//! Left out on purpose: what decides anything. A wrong clock makes the ages here wrong, and no more.
+//! One thing here decides: [`Seen::lacks`], by which a copy testifies where a fail-over may lose commits. A clock that is set makes it say too much, never too little. A
+//! wrong clock makes the other ages here wrong, and no more.
 
 use base::Position;
-use replica::ship::{Freshness, Step};
+use replica::ship::{Freshness, Step, Way};
 use std::collections::VecDeque;
 
 /// Between two samples of the primary's pace: microseconds.
@@ -31,11 +32,20 @@ pub struct Seen {
     /// By our clock: when what is shown was heard of. By the primary's: when it was sent.
     age: Freshness,
     sent: Freshness,
+    /// By the primary's clock: when what is on the disk here was sent.
+    held: Freshness,
+    way: Way,
 }
 
 impl Seen {
-    /// A message came. `commits`: so many had come before it.
-    pub(super) fn hears(&mut self, step: Option<Step>, now: i64, commits: impl Fn() -> u64) {
+    /// A message came. `commits`: so many had come before it. `awake`: microseconds of a clock that is never set.
+    pub(super) fn hears(
+        &mut self,
+        step: Option<Step>,
+        now: i64,
+        awake: i64,
+        commits: impl Fn() -> u64,
+    ) {
         self.heard = Some(now);
         let Some(step) = step else { return };
         self.claimed = self.claimed.max(step.current());
@@ -49,6 +59,10 @@ impl Seen {
         }
         self.age.heard(&step, now);
         self.sent.heard(&step, step.sent_micros);
+        if step.sent_micros != 0 {
+            self.way.took(step.sent_micros, awake);
+            self.held.heard(&step, step.sent_micros);
+        }
     }
 
     /// The log flows from here on.
@@ -60,6 +74,7 @@ impl Seen {
         self.told = false;
         self.age.forget_beyond(from);
         self.sent.forget_beyond(from);
+        self.held.forget_beyond(from);
     }
 
     pub(super) fn is_away(&mut self, status: &'static str) {
@@ -80,6 +95,13 @@ impl Seen {
     /// The primary's time as of which everything is shown, microseconds since 1970.
     pub fn as_of(&self) -> Option<i64> {
         self.sent.as_of()
+    }
+
+    /// A node with all up to here on its disk may lack what its primary has published in so many microseconds; none: nothing is known.
+    pub fn lacks(&mut self, persisted: Position, awake: i64) -> Option<i64> {
+        self.held.reached(persisted, i64::MAX);
+        let here = self.way.earliest(self.held.as_of()?)?;
+        Some((awake - here).max(0))
     }
 
     /// Commits per second of the primary, and the seconds over which they were counted.

@@ -84,9 +84,70 @@ impl Freshness {
     }
 }
 
+/// How long the quickest message is remembered, in microseconds, at least; twice as long at most.
+const LEAST: i64 = 600_000_000;
+
+/// The least that messages took lately, by the sender's clock and ours: when a message that was sent at some time was here at the earliest, by ours.
+///
+/// A message that was late, as those are that wait for a process that was stopped, is told apart from one that was quick. The clocks may differ and be set: the time named
+/// is too early then, never too late, until the quickest messages of before are forgotten. A delay that all messages have for longer than that is not seen.
+#[derive(Debug, Default)]
+pub struct Way {
+    /// Ours less the sender's, of the present span and of the one before.
+    least: [Option<i64>; 2],
+    until: i64,
+}
+
+impl Way {
+    /// A message came now that was sent at this time of the sender's clock.
+    pub fn took(&mut self, sent: i64, now: i64) {
+        if now >= self.until {
+            self.least = [None, self.least[0]];
+            self.until = now + LEAST;
+        }
+        let took = now - sent;
+        self.least[0] = Some(self.least[0].map_or(took, |least| least.min(took)));
+    }
+
+    /// When a message that was sent then was here at the earliest, by our clock; none: no message has come.
+    pub fn earliest(&self, sent: i64) -> Option<i64> {
+        let least = self.least.iter().flatten().min()?;
+        Some(sent + least)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_that_was_late_is_as_old_as_its_sending() {
+        let mut way = Way::default();
+        assert_eq!(way.earliest(5), None);
+        // The sender's clock is 900 behind, and the way takes 100 at least.
+        way.took(0, 1000);
+        way.took(500, 1700);
+        assert_eq!(way.earliest(500), Some(1500));
+        // Read after a stop of 6000.
+        way.took(1000, 8000);
+        assert_eq!(way.earliest(1000), Some(2000));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_makes_nothing_newer() {
+        let mut way = Way::default();
+        way.took(0, 1000);
+        // Forward: what was sent before looks older, what comes now is as new as it is.
+        way.took(5000, 1100);
+        assert_eq!(way.earliest(5000), Some(1100));
+        assert_eq!(way.earliest(0), Some(-3900));
+        // Back: all looks older, until the quickest message is forgotten.
+        way.took(200, 1200);
+        assert_eq!(way.earliest(200), Some(-3700));
+        way.took(LEAST, LEAST + 1000);
+        way.took(2 * LEAST, 2 * LEAST + 1000);
+        assert_eq!(way.earliest(2 * LEAST), Some(2 * LEAST + 1000));
+    }
 
     fn p(n: u64) -> Position {
         Position::from_u64(n)

@@ -27,7 +27,7 @@ mod standing;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
-pub use freshness::Freshness;
+pub use freshness::{Freshness, Way};
 pub use history::{fork, next_term, term_at};
 pub use medium::{Heard, Medium};
 pub use message::{MAX_CHUNK, MAX_NAME, Malformed, Message, Refusal, Start, Step, VERSION};

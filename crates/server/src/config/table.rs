@@ -306,6 +306,11 @@ settings! {
         #[arg(long, value_name = "TIME", env = "CANON_LEASE_MAX_COMMIT_WAIT")]
         max_commit_wait => lease_max_commit_wait: Option<String> = "1ms";
     }
+    section failover Failover {
+        /// Without synchronous replicas: another server is named by itself if it lacks commits of at most this time; none: no server is
+        #[arg(long, value_name = "TIME", env = "CANON_FAILOVER_MAX_LOSS")]
+        max_loss => failover_max_loss: Option<String> = "";
+    }
     section replay Replay {
         /// How a replica replays: row, serial, table, transaction, page, transaction-worker
         #[arg(long, value_name = "POLICY", env = "CANON_REPLAY_POLICY")]

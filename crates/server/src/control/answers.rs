@@ -52,7 +52,12 @@ impl Members for Seat {
             decides: decides == Some(*id),
         };
         let reached = member.reached();
-        let obstacle = match stands_in_the_way(&catalogue, &voters, &reached) {
+        let obstacle = match phase {
+            Phase::Leading { .. } => stands_in_the_way(&catalogue, &voters, &reached),
+            // The consensus leader knows.
+            Phase::Choosing { .. } => member.obstacle(),
+        };
+        let obstacle = match obstacle {
             _ if self.incomplete.load(Ordering::SeqCst) => Some(
                 "the copy here was taken anew, and has not yet all that the primary had".to_owned(),
             ),
@@ -70,6 +75,18 @@ impl Members for Seat {
                 "of {needed} other copies that have to answer {have} can: {}",
                 unreached(&catalogue, &reached)
             )),
+            Some(Obstacle::NothingPromised) if catalogue.meant() == 0 => Some(
+                "commits wait for no replica (synchronous_replicas = 0), and failover.max_loss is not set"
+                    .to_owned(),
+            ),
+            Some(Obstacle::Loss { within }) => {
+                let lack = within.map_or("it is not known which".to_owned(), |ms| {
+                    format!("those of the last {:.1} s", ms as f64 / 1e3)
+                });
+                Some(format!(
+                    "the copies that answer may lack more commits than failover.max_loss allows, {lack}: the old primary has them"
+                ))
+            }
             Some(_) => {
                 Some("no replica has said yet that it has all that was acknowledged".to_owned())
             }
@@ -80,6 +97,9 @@ impl Members for Seat {
             wanted: catalogue.wanted(),
             promised: catalogue.promised(),
             degraded: catalogue.degraded(),
+            lost: catalogue
+                .lost()
+                .map(|l| (l.term, Duration::from_millis(l.within))),
             lease: member.lease_left(),
             obstacle,
         })
@@ -264,10 +284,7 @@ impl Seat {
         let (Some(catalogue), Some(member)) = (self.catalogue(), self.member.get()) else {
             return Ok(());
         };
-        let policies = Policies {
-            synchronous_replicas: self.config.synchronous_said.map(|n| n as usize),
-            ..Policies::default()
-        };
+        let policies = self.own_policies();
         let said = *catalogue.policies() != Policies::default();
         if said || policies == Policies::default() || catalogue.members().len() > 1 {
             return Ok(());
@@ -275,6 +292,16 @@ impl Seat {
         let set = Command::Set { policies };
         let set = member.consensus().propose(set).await;
         set.map(drop).map_err(system)
+    }
+
+    /// What this server was started with of what the members agree on.
+    pub(super) fn own_policies(&self) -> Policies {
+        let most = self.config.failover_max_loss;
+        Policies {
+            synchronous_replicas: self.config.synchronous_said.map(|n| n as usize),
+            max_loss: most.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            ..Policies::default()
+        }
     }
 
     /// The member that this server is to be.

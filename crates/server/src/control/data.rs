@@ -5,7 +5,7 @@ use super::words::system;
 use crate::replication::Place;
 use ::cluster::member::{Data, Leads};
 use ::cluster::waiting::Seen;
-use ::cluster::{Answer, Command, End, Kind, NodeId, Phase};
+use ::cluster::{Answer, Command, End, Kind, NodeId, Phase, Testimony};
 use base::{Error, Position};
 use node::Role;
 use std::io;
@@ -62,6 +62,7 @@ impl Data for Seat {
             return Ok(Answer::Later(heard.max(node.term())));
         }
         make_way(&place, term)?;
+        let mut age = None;
         let end = match (node.following(), &place.follow) {
             (Some(following), Some(follow)) => {
                 follow.begin_anew().map_err(failed)?;
@@ -69,6 +70,7 @@ impl Data for Seat {
                 self.wait(&place, "what has come is not on the disk yet", || {
                     following.backlog() == 0 && marks.persisted.get() >= marks.received.get()
                 })?;
+                age = follow.lacks();
                 marks.persisted.get()
             }
             _ => {
@@ -79,10 +81,13 @@ impl Data for Seat {
             }
         };
         info!(term, %end, "the members look for a primary: this copy is asked");
-        Ok(Answer::Promised(End {
+        let end = End {
             term: begun(&node.terms(), end),
             position: end.as_u64(),
-        }))
+        };
+        // Rounded up: it says how much may be missing.
+        let age = age.map(|a| a.as_millis() as u64 + 1);
+        Ok(Answer::Promised(Testimony { end, age }))
     }
 
     fn lead(&self, term: u64) -> io::Result<bool> {
@@ -127,6 +132,7 @@ impl Data for Seat {
         }
         self.fit(&place);
         self.leads_whole();
+        self.warn_of_loss(term);
         Ok(true)
     }
 
@@ -301,6 +307,18 @@ impl Seat {
             }
             telling.store(false, Ordering::SeqCst);
         });
+    }
+
+    /// This node leads a term that began without synchronous replicas.
+    fn warn_of_loss(&self, term: u64) {
+        let lost = self.catalogue().and_then(|c| c.lost());
+        if let Some(lost) = lost.filter(|l| l.term == term) {
+            warn!(
+                term,
+                milliseconds = lost.within,
+                "no replica had to have a commit (synchronous_replicas = 0): acknowledged commits of this time before the fail-over may be lost; what another server has of them is set aside there"
+            );
+        }
     }
 
     /// The copy here leads by what the members agree on, so it lacks nothing. A replica may have been handed over to before it had noted that.

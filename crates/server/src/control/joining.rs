@@ -140,6 +140,14 @@ impl Seat {
         let Some(catalogue) = self.catalogue().filter(|c| c.phase().is_some()) else {
             return;
         };
+        let own_loss = self.own_policies().max_loss;
+        let agreed_loss = catalogue.policies().max_loss;
+        if own_loss.is_some() && own_loss != agreed_loss {
+            let agreed = agreed_loss.map_or("none".into(), |ms| format!("{ms}ms"));
+            warn!(
+                "failover.max_loss is not taken: the cluster has a setting of its own ({agreed}), which was made when it was founded"
+            );
+        }
         let agreed = catalogue.policies().synchronous_replicas;
         if let Some(own) = self.config.synchronous_said
             && agreed != Some(own as usize)

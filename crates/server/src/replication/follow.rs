@@ -169,6 +169,14 @@ impl Follow {
         self.seen.lock().age(self.env.clock.unix_micros())
     }
 
+    /// What is on the disk here may lack what the primary has published in this time; none: that is not known.
+    pub fn lacks(&self) -> Option<Duration> {
+        let persisted = self.node.following()?.marks.persisted.get();
+        let awake = (self.env.clock.boot_nanos() / 1000) as i64;
+        let lacks = self.seen.lock().lacks(persisted, awake)?;
+        Some(Duration::from_micros(lacks as u64))
+    }
+
     /// The primary's time as of which everything is shown, microseconds since 1970.
     pub fn as_of(&self) -> Option<i64> {
         self.look();

@@ -52,6 +52,8 @@ pub struct Together {
     pub wanted: usize,
     pub promised: usize,
     pub degraded: bool,
+    /// The last fail-over that may have lost commits that were acknowledged: the term that it began, and within which time before it.
+    pub lost: Option<(u64, Duration)>,
     /// How long the lease is held, where this node leads.
     pub lease: Option<Duration>,
     /// Why no other node is named if the primary is lost; none: one is.
