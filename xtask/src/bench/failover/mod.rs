@@ -359,6 +359,20 @@ fn pause(node: &Node) -> Result<()> {
     signal(node.server.pid(), "-CONT")
 }
 
+/// Hands over to this server: when that began. A primary whose heir does not keep up refuses, and goes on.
+fn hand_over(heir: &Node) -> Result<Instant> {
+    let mut tries = 0;
+    loop {
+        let begun = Instant::now();
+        match promote(heir) {
+            Ok(()) => return Ok(begun),
+            Err(e) if tries == MOVES => return Err(e),
+            Err(_) => tries += 1,
+        }
+        std::thread::sleep(CALM);
+    }
+}
+
 /// One round. `together`: the consensus leader is the primary.
 fn round(
     how: How,
@@ -373,13 +387,13 @@ fn round(
     let decides = decides(&nodes[primary], nodes) == Some(primary);
     let before = nodes[primary].term();
     let watch = Watch::start(nodes.iter().map(|n| n.http).collect());
-    let begun = Instant::now();
+    let mut begun = Instant::now();
     match how {
         How::Kill => nodes[primary].server.kill()?,
         How::Stop => signal(nodes[primary].server.pid(), "-STOP")?,
         How::Cut => cables.cut(Some(primary)),
         How::Pause => pause(&nodes[primary])?,
-        How::Promote => promote(&nodes[(primary + 1) % nodes.len()])?,
+        How::Promote => begun = hand_over(&nodes[(primary + 1) % nodes.len()])?,
     }
     let without = writers.without(begun)?;
     match how {
