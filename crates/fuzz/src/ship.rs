@@ -108,6 +108,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
             ..wal::Around::default()
         })),
         Message::Lease(Word::Offer),
+        Message::Lease(Word::Wanted),
+        Message::Lease(Word::GivenBack(Ask { life: 1, number: 2 })),
         Message::Lease(Word::Ask(Ask { life: 1, number: 2 })),
         Message::Lease(Word::Granted {
             term,

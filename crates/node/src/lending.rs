@@ -3,20 +3,22 @@
 //! ```text
 //! every 10 ms   the replica follows live, holds none ──▶ Offer
 //! Ask           it keeps up, this node leads that long ──▶ `Shipping::lend`: the ceiling, then where it answers from ──▶ Granted
+//! every 10 ms   this node leads no more, or the holder holds writers up ──▶ Wanted
+//! GivenBack     `Shipping::given_back`: the ceiling rises
 //! ```
 //! | a node that begins to lead | waits out |
 //! |---|---|
-//! | after a hand-over | nothing: the old primary is sealed, and says so when its leases are over ([`Node::sealed_at`]) |
+//! | after a hand-over | nothing: the old primary is sealed, and says so when its leases are given back or over ([`Node::sealed_at`]) |
 //! | named by the members | nothing: a primary grants no lease beyond its own, and that is over before another node is named |
 //! | by force | one lease, from the promotion on: the old primary may have granted it just before it went down |
 //! | in a directory whose node has granted leases | one lease, from its start on: it has forgotten them |
 //!
 //! That a directory's node has granted leases is durable before the first one is (`wal::DataDir::lends`).
 //!
-//! Left out on purpose: leases that are given back. A holder that is not asked any more keeps its lease to the end, a quarter of a second.
+//! Left out on purpose: a holder that stands still. It gives nothing back, and its lease is waited out, a quarter of a second.
 
 use base::{Position, Result};
-use replica::lease::{Ask, EVERY, GRANTED, Pace, Word};
+use replica::lease::{Ask, EVERY, GRANTED, LENGTH, Pace, Word};
 
 use crate::errors::failed;
 use crate::node::Node;
@@ -27,6 +29,8 @@ pub(crate) struct Lending {
     pace: Pace,
     /// The next offer is made no sooner: nanoseconds.
     next: u64,
+    /// The lease is wanted back no sooner than this.
+    wants: u64,
 }
 
 impl Lending {
@@ -37,6 +41,7 @@ impl Lending {
         Some(Lending {
             pace: Pace::new(most),
             next: 0,
+            wants: 0,
         })
     }
 
@@ -58,6 +63,20 @@ impl Lending {
         }
         self.next = now + 2 * EVERY;
         self.pace.offers(now);
+        true
+    }
+
+    /// Whether the replica at this connection is to give its lease back now. It is told once in the length of a lease.
+    pub fn wants_back(&mut self, node: &Node, id: u64) -> bool {
+        let now = node.clock().boot_nanos();
+        if now < self.wants || !node.shipping().lends_to(id, now) {
+            return false;
+        }
+        let holds_up = self.pace.waits_since(now.saturating_sub(EVERY));
+        if node.may_lend() && !holds_up {
+            return false;
+        }
+        (self.wants, self.next) = (now + LENGTH, now + LENGTH);
         true
     }
 

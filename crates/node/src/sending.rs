@@ -246,6 +246,7 @@ impl Sending {
                     self.event(Happened::Time);
                     self.offer_lease();
                 }
+                self.want_lease();
                 self.node.leases_lapse();
             }
         }
@@ -273,6 +274,10 @@ impl Sending {
             }
             // It was offered before the replica was caught up anew.
             (Word::Ask(_), Some(_)) => {}
+            (Word::GivenBack(ask), Some(_)) => {
+                let clock = self.node.clock();
+                self.node.shipping().given_back(ask, || clock.boot_nanos());
+            }
             (word, _) => self.event(Happened::Message(Message::Lease(word))),
         }
     }
@@ -283,6 +288,14 @@ impl Sending {
             && l.offers(&self.node, self.id)
         {
             self.commands.push(sends(Word::Offer));
+        }
+    }
+
+    fn want_lease(&mut self) {
+        if let Some(l) = &mut self.lending
+            && l.wants_back(&self.node, self.id)
+        {
+            self.commands.push(sends(Word::Wanted));
         }
     }
 

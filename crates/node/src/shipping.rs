@@ -491,9 +491,19 @@ impl Shipping {
         if !self.lends() {
             return;
         }
-        let now = now();
+        self.changes_leases(now(), |_| ());
+    }
+
+    /// The holder of this life answers by no lease that it asked for up to this request.
+    pub fn given_back(&self, ask: Ask, now: impl FnOnce() -> u64) {
+        self.changes_leases(now(), |leases| leases.given_back(ask));
+    }
+
+    /// What has waited for a lease that is over by then, or by this change, is published.
+    fn changes_leases(&self, now: u64, change: impl FnOnce(&mut Grantor)) {
         let mut leases = self.leases.lock();
         let before = self.marks.ceiling.get();
+        change(&mut leases);
         self.keep_below(&mut leases, now);
         let rises = self.marks.ceiling.get() > before;
         drop(leases);

@@ -20,6 +20,10 @@
 //! lease at most. A request from the same life of a replica over a new connection takes the place of the old one. The length of leases
 //! is no setting, because a new primary has to know how long those of its predecessor may be.
 //!
+//! **A lease is given back** when the primary wants it ([`Holder::gives_back`]): when it hands over, or while a holder that still answers holds writers up. The holder answers no
+//! read that it looks at afterwards. A read that it has looked at before had arrived by then, so it need not see what is published once the primary has heard. The holder names
+//! its last request, and no answer to that one or an earlier one counts any more. So it does not matter in which order the primary hears of them.
+//!
 //! Left out on purpose: clocks and messages; which replicas may hold a lease, and which nodes wait leases out (`node::lending`).
 
 use base::{Ceiling, Position};
@@ -129,6 +133,12 @@ impl Grantor {
         }
     }
 
+    /// The holder of this life answers by no lease that it asked for up to this request.
+    pub fn given_back(&mut self, ask: Ask) {
+        self.lent
+            .retain(|life, l| *life != ask.life || l.number > ask.number);
+    }
+
     /// Leases that are over do not count any more.
     pub fn lapse(&mut self, now: u64) {
         self.lent.retain(|_, l| now < l.until);
@@ -205,6 +215,11 @@ impl Pace {
         self.mean = Some(self.mean.map_or(took, |m| (m * 7 + took) / 8));
     }
 
+    /// Whether something that was sent has waited for its acknowledgement since then, or for longer.
+    pub fn waits_since(&self, then: u64) -> bool {
+        self.pending.is_some_and(|p| p.1 <= then)
+    }
+
     /// Whether a lease of this replica would hold writers up for no longer than it may.
     pub fn keeps_up(&self, now: u64) -> bool {
         let late = |p: (Position, u64)| now.saturating_sub(p.1) > self.most;
@@ -275,6 +290,16 @@ impl Holder {
         }
         self.until = until;
         Some(until)
+    }
+
+    /// The primary wants its lease back: nothing is answered by it from now on. What the primary is told; none: nothing was ever asked for.
+    pub fn gives_back(&mut self, held: &Held) -> Option<Ask> {
+        if !planted("lease.given_back_and_held") {
+            held.let_go();
+        }
+        self.let_go();
+        let (life, number) = (self.life, self.next);
+        (number > 0).then_some(Ask { life, number })
     }
 
     /// The connection is no more: no answer to an earlier request counts.

@@ -432,7 +432,17 @@ impl Receiving {
                     self.following.lease.hold(term, first, until);
                 }
             }
-            lease::Word::Offer | lease::Word::Granted { .. } | lease::Word::Ask(_) => {}
+            // Whatever becomes of the stream: what was granted over it is held no more.
+            lease::Word::Wanted if self.life == Life::Connected => {
+                let given = self.holder.gives_back(&self.following.lease);
+                let told = given.map(|ask| Message::Lease(lease::Word::GivenBack(ask)));
+                out.extend(told.map(Do::Send));
+            }
+            lease::Word::Offer
+            | lease::Word::Granted { .. }
+            | lease::Word::Wanted
+            | lease::Word::Ask(_)
+            | lease::Word::GivenBack(_) => {}
         }
     }
 

@@ -99,6 +99,50 @@ fn a_holder_asks_when_a_lease_is_offered_and_while_it_holds_one() {
 }
 
 #[test]
+fn a_lease_that_is_given_back_holds_nothing_up_and_answers_nothing() {
+    let (mut h, held, mut g) = (Holder::new(7), Held::default(), Grantor::default());
+    assert_eq!(h.gives_back(&held), None, "nothing was asked for");
+    let ask = h.offered(SECOND);
+    assert_eq!(g.ask(ask, 1, p(5), SECOND), Asked::Begins);
+    g.begins(7, p(5));
+    let until = h.granted(ask.number, SECOND).expect("it counts");
+    held.hold(TERM, p(5), until);
+    // A request is on its way when the lease is wanted back.
+    let late = h.due(SECOND + EVERY).expect("it is time");
+    let given = h.gives_back(&held).expect("it was asked for");
+    assert!(!held.may_answer(TERM, p(9), || SECOND));
+    g.given_back(given);
+    assert!(g.is_over(SECOND + EVERY) && g.ceiling(SECOND + EVERY) == Ceiling::NONE);
+    // Should it come behind, the answer to it counts for nothing.
+    assert_eq!(g.ask(late, 1, p(5), SECOND + EVERY), Asked::Begins);
+    assert_eq!(h.granted(late.number, SECOND + EVERY), None);
+    assert_eq!(
+        h.due(SECOND + 2 * EVERY),
+        None,
+        "it asks when it is offered one"
+    );
+    // What is given back twice takes no later lease away.
+    let next = h.offered(SECOND + EVERY);
+    assert_eq!(
+        g.ask(next, 1, p(6), SECOND + EVERY),
+        Asked::GoesOn(Ceiling::NONE)
+    );
+    g.given_back(given);
+    assert!(!g.is_over(SECOND + EVERY));
+}
+
+#[test]
+fn a_holder_that_does_not_answer_for_a_while_holds_writers_up() {
+    let mut pace = Pace::new(1000);
+    assert!(!pace.waits_since(SECOND));
+    pace.sent(p(5), 1000);
+    pace.sent(p(6), 5000);
+    assert!(pace.waits_since(1000) && !pace.waits_since(999));
+    pace.acked(p(5), 6000);
+    assert!(!pace.waits_since(SECOND));
+}
+
+#[test]
 fn a_slow_replica_gets_no_lease_until_it_has_been_quick_for_a_while() {
     let mut pace = Pace::new(1000);
     assert!(!pace.keeps_up(0), "nothing is known");
@@ -136,6 +180,8 @@ enum Step {
     Acks(usize),
     Offers(usize),
     Renews(usize),
+    /// The primary wants the lease back.
+    Wants(usize),
     /// One of the messages on the way arrives, or two times, or never.
     Arrives(usize),
     Again(usize),
@@ -157,6 +203,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => one().prop_map(Step::Acks),
         2 => one().prop_map(Step::Offers),
         3 => one().prop_map(Step::Renews),
+        2 => one().prop_map(Step::Wants),
         16 => (0usize..8).prop_map(Step::Arrives),
         1 => (0usize..8).prop_map(Step::Again),
         1 => (0usize..8).prop_map(Step::Lost),
@@ -170,6 +217,8 @@ enum Message {
     Log(u64),
     Ack(u64, u64),
     Offer(u64),
+    Wanted(u64),
+    GivenBack(Ask),
     Ask(u64, Ask),
     Lease(u64, u64, Position),
 }
@@ -261,7 +310,15 @@ impl Model {
                     r.held.hold(TERM, first, until);
                 }
             }
-            Message::Offer(_) | Message::Lease(..) => {}
+            Message::Wanted(c) if c == r.connection => {
+                let given = r.holder.gives_back(&r.held);
+                r.way.extend(given.map(Message::GivenBack));
+            }
+            Message::GivenBack(ask) => {
+                self.grantor.given_back(ask);
+                self.ceiling.set(self.grantor.ceiling(now));
+            }
+            Message::Offer(_) | Message::Wanted(_) | Message::Lease(..) => {}
         }
     }
 
@@ -282,6 +339,10 @@ impl Model {
             Step::Offers(i) => {
                 let r = &mut self.replicas[i];
                 r.way.push(Message::Offer(r.connection));
+            }
+            Step::Wants(i) => {
+                let r = &mut self.replicas[i];
+                r.way.push(Message::Wanted(r.connection));
             }
             Step::Renews(i) => {
                 let r = &mut self.replicas[i];

@@ -4,6 +4,8 @@
 //! replica ◀── Offer ──────────────────────────────── primary     it may ask: its acknowledgements are quick
 //! replica ─── Ask: life u64, number u64 ───────────▶ primary
 //! replica ◀── Granted: term, number, first: u64 ──── primary     it may answer where it has received `first`
+//! replica ◀── Wanted ─────────────────────────────── primary     it is to give its lease back
+//! replica ─── GivenBack: life u64, number u64 ─────▶ primary     it answers by no lease that it asked for up to this request
 //! ```
 //! Both ends have to know these words. A replica says when it connects that it does (`canon.leases`), and asks only where a lease was offered. So a build
 //! that does not know them never sees one, and its replicas ask for timestamps as before.
@@ -22,11 +24,15 @@ pub enum Word {
         number: u64,
         first: Position,
     },
+    Wanted,
+    GivenBack(Ask),
 }
 
 const OFFER: u8 = 10;
 const GRANTED: u8 = 11;
+const WANTED: u8 = 12;
 const ASK: u8 = 23;
+const GIVEN_BACK: u8 = 24;
 
 impl Word {
     /// Appends the bytes of a message of this version.
@@ -44,6 +50,8 @@ impl Word {
                 number,
                 first,
             } => put(GRANTED, &[term, number, first.as_u64()]),
+            Word::Wanted => put(WANTED, &[]),
+            Word::GivenBack(Ask { life, number }) => put(GIVEN_BACK, &[life, number]),
         }
     }
 
@@ -59,7 +67,11 @@ impl Word {
                 number,
                 first: Position::from_u64(first),
             }),
-            (OFFER | ASK | GRANTED, ..) => Err("a word of a lease is malformed"),
+            (WANTED, [], []) => Ok(Word::Wanted),
+            (GIVEN_BACK, &[life, number], []) => Ok(Word::GivenBack(Ask { life, number })),
+            (OFFER | ASK | GRANTED | WANTED | GIVEN_BACK, ..) => {
+                Err("a word of a lease is malformed")
+            }
             _ => Err("the message is of an unknown kind"),
         }
     }

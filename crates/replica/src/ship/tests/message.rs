@@ -150,6 +150,9 @@ fn message() -> impl Strategy<Value = Message> {
         ),
         position().prop_map(|from| Message::Resume { from }),
         Just(Message::Lease(Word::Offer)),
+        Just(Message::Lease(Word::Wanted)),
+        any::<(u64, u64)>()
+            .prop_map(|(life, number)| Message::Lease(Word::GivenBack(Ask { life, number }))),
         (any::<u64>(), any::<u64>())
             .prop_map(|(life, number)| Message::Lease(Word::Ask(Ask { life, number }))),
         (term(), any::<u64>(), position()).prop_map(|(term, number, first)| {
