@@ -6,6 +6,8 @@ mod common;
 #[allow(dead_code)]
 mod helpers;
 
+#[path = "members/addresses.rs"]
+mod addresses;
 #[path = "members/by_hand.rs"]
 mod by_hand;
 #[path = "members/hand_over.rs"]

@@ -270,6 +270,7 @@ impl Seat {
             };
             self.become_member(identity).await?;
         }
+        tokio::task::block_in_place(|| self.note_address());
         info!(name = %me.name, address = %me.address, "this server founds a cluster");
         let member = self.member.get().ok_or_else(|| system("it is founded"))?;
         let consensus = member.consensus();

@@ -171,6 +171,8 @@ impl Data for Seat {
                     info!(primary = %member.address, term, "this replica follows");
                     follow.begin_anew().map_err(failed)?;
                 }
+                let node = leader;
+                *self.followed.lock() = Some(Phase::Leading { node, term });
             }
             // Promoted by hand, in a term of its own: that is told to the members, and they follow.
             (Role::Primary, ..) if node.term() > term => {}
@@ -272,6 +274,7 @@ impl Seat {
             false if alone => (0, catalogue.wanted().max(own)),
             false => (phase.term().max(node.term()), member.wanted()),
         };
+        self.look_for_primary(place, &catalogue);
         node.shipping().want_replicas(wanted);
         match alone {
             // Those that follow it are no members.

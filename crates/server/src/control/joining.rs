@@ -8,7 +8,7 @@ use super::words::{Identity, Joined, Joining, Question, system};
 use crate::config::Config;
 use crate::replication::members::Members;
 use crate::replication::{Place, Primary, bootstrap};
-use ::cluster::{Catalogue, Kind, NodeId, Phase};
+use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Phase};
 use base::{Error, Result, SqlState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,6 +130,8 @@ impl Seat {
             let seat = self.clone();
             // Ends when this node is a member, in the first server of the process that can follow.
             self.runtime.spawn(async move { join(&seat).await });
+        } else if self.identity.get().is_some_and(|i| i.joined.is_none()) {
+            self.runtime.spawn(self.clone().tell_address());
         }
     }
 }
@@ -222,6 +224,23 @@ impl Seat {
     }
 }
 
+/// The consensus leader itself is at another address now. None: another member decides, or is asked.
+async fn tell_own_consensus(seat: &Seat, member: &Member) -> Option<Result<Option<String>>> {
+    let (me, running) = (seat.me()?, seat.member.get()?);
+    let is_member = seat.catalogue()?.members().contains_key(&me);
+    if !is_member || running.consensus().won().is_none() {
+        return None;
+    }
+    let (node, member) = (me, member.clone());
+    Some(
+        match running.propose(Command::Join { node, member }).await {
+            Some(Ok(())) => Ok(None),
+            Some(Err(why)) => Ok(Some(format!("{why:?}"))),
+            None => Err(system("the members are about to agree on a leader")),
+        },
+    )
+}
+
 /// None: it has joined. Some: it never will, and why.
 async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
     if seat.kind != Kind::Witness {
@@ -232,6 +251,9 @@ async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
         }
     }
     let member = seat.as_member()?;
+    if let Some(done) = tell_own_consensus(seat, &member).await {
+        return done;
+    }
     let mut at = seat.doors();
     let first = at.last().cloned();
     let first = first.ok_or_else(|| system("it is not said where"))?;

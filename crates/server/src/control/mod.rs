@@ -9,6 +9,7 @@
 //! roads.rs        connections to other nodes, for questions
 //! hand_over.rs    a planned change of the primary
 //! leaving.rs      a member that leaves
+//! moving.rs       a member at another address than before
 //! witness.rs      `canon witness`: a member without data
 //! outsider.rs     a server that follows by hand, and is no member
 //! joining.rs      a server that joins: finds the primary, follows it, and then asks to be a member
@@ -25,6 +26,7 @@ mod data;
 mod hand_over;
 mod joining;
 mod leaving;
+mod moving;
 mod outsider;
 mod roads;
 mod seat;

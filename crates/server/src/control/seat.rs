@@ -49,6 +49,8 @@ pub struct Seat {
     pub(super) place: Mutex<Weak<Place>>,
     /// Where the replica that runs now looks for its primary.
     pub(super) target: Mutex<Option<Target>>,
+    /// The phase in which the replica here was told to follow last.
+    pub(super) followed: Mutex<Option<Phase>>,
     /// One change of role, or one promise, at a time.
     pub(super) changing: Mutex<()>,
     /// One brings the server to what the members agree on at a time.
@@ -197,6 +199,7 @@ impl Seat {
             identity: OnceLock::new(),
             place: Mutex::default(),
             target: Mutex::default(),
+            followed: Mutex::default(),
             changing: Mutex::default(),
             fits: Mutex::default(),
             founding: tokio::sync::Mutex::default(),
