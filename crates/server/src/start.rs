@@ -201,7 +201,19 @@ async fn live(mut config: Config) -> Result<Over> {
         if let Some(seat) = &seat {
             seat.hears(false);
         }
-        if !makes_room(over).await {
+        // A signal meanwhile is for the process, which would not hear of it anew.
+        let (mut room, mut signal) = (std::pin::pin!(makes_room(over)), None);
+        let room = loop {
+            tokio::select! {
+                room = &mut room => break room,
+                name = &mut stop, if signal.is_none() => signal = Some(name?),
+            }
+        };
+        if let Some(signal) = signal {
+            info!(signal, "stopped");
+            return Ok(Over::Ended);
+        }
+        if !room {
             return Ok(Over::Anew);
         }
     }
