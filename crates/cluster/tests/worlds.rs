@@ -9,6 +9,9 @@
 //! | a strong read at a primary that holds its lease shows all that was acknowledged anywhere before | a lease that is over too late |
 //! | a term has one leader | two names for one term |
 //!
+//! In worlds where commits wait for no replica (`failover.max_loss`), the first rule is another one: what a later leader lacks was acknowledged within the time that the
+//! catalogue names, before the copies were asked.
+//!
 //! Planted faults break the first two. Each must be found within the same seeds that pass without it.
 //!
 //! Left out on purpose: openraft itself, and disks. A crash keeps the log and the promise, which are written before they are answered.
@@ -16,7 +19,7 @@
 use cluster::waiting::Seen;
 use cluster::{
     Action, Answer, Ballots, Before, Catalogue, Command, End, Failover, Holder, Kind, Member,
-    Phase, Policies, Request, Standing, Terms, Waiting,
+    Phase, Policies, Request, Standing, Terms, Testimony, Waiting,
 };
 use env::{Random, SeededRandom};
 use std::cmp::Reverse;
@@ -47,8 +50,8 @@ enum Event {
     Granted(Request),
     Ask(u64, usize),
     Answer(u64, usize, Answer),
-    /// The leader of a term sends its log; the copy answers with how much of it is there.
-    Append(u64, usize, Log),
+    /// The leader of a term sends its log, how much of it is acknowledged, and the time by its clock; the copy answers with how much of it is there.
+    Append(u64, usize, Log, (usize, u64)),
     Acked(u64, usize, usize),
     Chaos,
 }
@@ -88,6 +91,10 @@ struct Node {
     term: u64,
     primary: Option<Primary>,
     control: Option<(u64, Failover)>,
+    /// By the local clock: it has all that its leader had acknowledged by then.
+    fresh: Option<u64>,
+    /// How many leaders' messages have come since the start, and the least that they took, by the local clock and the leaders'.
+    took: (u32, i64),
 }
 
 struct World {
@@ -106,8 +113,13 @@ struct World {
     /// A majority is there before this one has answered.
     slow: usize,
     next_write: u64,
-    /// All that was acknowledged to a client, ever.
+    /// All that was acknowledged to a client, ever, but for what was lost as it may be.
     acknowledged: BTreeSet<u64>,
+    acknowledged_at: BTreeMap<u64, u64>,
+    /// When a copy answered first under a term.
+    asked_at: BTreeMap<u64, u64>,
+    /// Terms since the last leader's for which a name was agreed on that may lack commits, and of how many milliseconds. Not each of them begins.
+    told: Vec<(u64, u64)>,
     leaders: BTreeMap<u64, usize>,
     wrong: Option<String>,
     report: Report,
@@ -123,10 +135,12 @@ struct Report {
     overtaken: usize,
     refused: usize,
     left: usize,
+    lost: usize,
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    /// `lossy`: commits wait for no replica.
+    fn new(seed: u64, lossy: bool) -> World {
         let dice = SeededRandom::new(seed);
         let mut world = World {
             now: 0,
@@ -142,6 +156,9 @@ impl World {
             slow: 0,
             next_write: 1,
             acknowledged: BTreeSet::new(),
+            acknowledged_at: BTreeMap::new(),
+            asked_at: BTreeMap::new(),
+            told: vec![],
             leaders: BTreeMap::new(),
             wrong: None,
             report: Report::default(),
@@ -165,11 +182,18 @@ impl World {
                 _ => Command::Join { node, member },
             });
         }
-        let policies = Policies {
+        let mut policies = Policies {
             synchronous_replicas: (members == 4 && world.below(2) == 0).then_some(2),
             degrade_after: (world.below(2) == 0).then_some(400),
             ..Policies::default()
         };
+        if lossy {
+            policies = Policies {
+                synchronous_replicas: Some(0),
+                max_loss: Some(4000),
+                ..Policies::default()
+            };
+        }
         world.commit(Command::Set { policies });
         let before = Before {
             granted: world.local(0),
@@ -200,6 +224,8 @@ impl World {
             term: 0,
             primary: None,
             control: None,
+            fresh: None,
+            took: (0, i64::MAX),
         });
         let first = self.below(50 * MS);
         self.at(first, i, Event::Tick);
@@ -276,8 +302,12 @@ impl World {
     }
 
     fn commit(&mut self, command: Command) {
-        if self.truth.apply(&command).is_err() {
-            self.report.refused += 1;
+        match (self.truth.apply(&command), &command) {
+            (Err(_), _) => self.report.refused += 1,
+            (Ok(()), Command::Name { term, lost, .. }) => {
+                self.told.extend(lost.map(|within| (*term, within)));
+            }
+            _ => {}
         }
         self.report.degraded += usize::from(matches!(command, Command::Degrade { .. }));
         self.report.left += usize::from(matches!(command, Command::Leave { .. }));
@@ -407,7 +437,7 @@ impl World {
                 }
                 self.decide(i);
             }
-            Event::Append(term, from, log) => self.append(i, term, from, log),
+            Event::Append(term, from, log, said) => self.append(i, term, from, log, said),
             Event::Acked(term, from, len) => {
                 if let Some(p) = self.nodes[i].primary.as_mut().filter(|p| p.term == term) {
                     let known = p.acked.entry(from as u64).or_default();
@@ -420,6 +450,7 @@ impl World {
     }
 
     fn asked(&mut self, i: usize, term: u64, from: usize) {
+        let now = self.local(i);
         let node = &mut self.nodes[i];
         let Some(standing) = node.standing.asked(term) else {
             let later = Answer::Later(node.standing.promised());
@@ -433,11 +464,14 @@ impl World {
             term: node.term,
             position: node.log.len() as u64,
         };
-        let promised = Answer::Promised(end.into());
+        let age = node.fresh.map(|fresh| now.saturating_sub(fresh) / MS + 1);
+        self.asked_at.entry(term).or_insert(self.now);
+        let promised = Answer::Promised(Testimony { end, age });
         self.send(i, from, Event::Answer(term, i, promised));
     }
 
-    fn append(&mut self, i: usize, term: u64, from: usize, log: Log) {
+    fn append(&mut self, i: usize, term: u64, from: usize, log: Log, said: (usize, u64)) {
+        let now = self.local(i);
         let node = &mut self.nodes[i];
         if !node.standing.takes(term) {
             return;
@@ -452,6 +486,14 @@ impl World {
             node.term = term;
         }
         let len = node.log.len();
+        let (acknowledged, sent) = said;
+        let took = now as i64 - sent as i64;
+        node.took = (node.took.0 + 1, node.took.1.min(took));
+        // Of fewer messages each may have been late.
+        if len >= acknowledged && node.took.0 >= 8 {
+            let here = sent.saturating_add_signed(node.took.1);
+            node.fresh = node.fresh.max(Some(here));
+        }
         self.send(i, from, Event::Acked(term, i, len));
     }
 
@@ -506,13 +548,22 @@ impl World {
         });
         node.life += 1;
         let has: BTreeSet<u64> = self.nodes[i].log.iter().map(|r| r.1).collect();
-        let lost = self.acknowledged.iter().find(|id| !has.contains(id));
+        let lost: Vec<u64> = self.acknowledged.difference(&has).copied().collect();
         // A term that is over by now comes to nothing: enough copies take its records no more.
         let counts = begins && self.truth.phase().is_some_and(|p| p.term() == term);
-        if let Some(lost) = lost.filter(|_| counts) {
-            self.fail(format!(
-                "node {i} leads term {term} without {lost}, which was acknowledged"
-            ));
+        // A clock that is slow by a twentieth says less than it was.
+        let within = |(term, ms): &(u64, u64)| (self.asked_at[term], ms * MS / 20 * 21);
+        let may_be_lost = |id: &u64| {
+            let mut told = self.told.iter().map(within);
+            told.any(|(asked, time)| self.acknowledged_at[id] + time >= asked)
+        };
+        if let Some(lost) = lost.iter().find(|id| counts && !may_be_lost(id)) {
+            let what = format!("node {i} leads term {term} without {lost}, which was acknowledged");
+            self.fail(what);
+        } else if counts {
+            self.told.clear();
+            self.report.lost += lost.len();
+            lost.iter().for_each(|id| _ = self.acknowledged.remove(id));
         }
         if self.leaders.insert(term, i).is_some_and(|other| other != i) {
             self.fail(format!("two leaders of term {term}"));
@@ -527,8 +578,10 @@ impl World {
         let Some(p) = &node.primary else { return };
         let copies: Vec<u64> = node.catalogue.replicas_of(i as u64).collect();
         let (term, log) = (p.term, node.log.clone());
+        // Clocks of the civil time differ, by up to half a second.
+        let said = (p.acknowledged, self.now + i as u64 % 4 * 150 * MS);
         for copy in copies {
-            self.send(i, copy as usize, Event::Append(term, i, log.clone()));
+            self.send(i, copy as usize, Event::Append(term, i, log.clone(), said));
         }
     }
 
@@ -543,8 +596,8 @@ impl World {
         let wanted = p.follow_rule(&node.catalogue, i, now);
         let reach = reach(&node.catalogue, i, p, wanted, node.log.len());
         for (_, id) in &node.log[p.acknowledged.min(reach)..reach] {
-            if *id > 0 {
-                self.acknowledged.insert(*id);
+            if *id > 0 && self.acknowledged.insert(*id) {
+                self.acknowledged_at.insert(*id, self.now);
             }
         }
         p.acknowledged = p.acknowledged.max(reach);
@@ -701,6 +754,7 @@ impl World {
                 let down = self.now + self.below(5 * SECONDS);
                 let node = &mut self.nodes[i];
                 (node.down, node.primary, node.control) = (down, None, None);
+                (node.fresh, node.took) = (None, (0, i64::MAX));
                 // What it took part in before is forgotten: it counts from its start.
                 node.took_part = node.offset + (down / 1000 + 1) * node.rate;
             }
@@ -769,7 +823,12 @@ fn reach(catalogue: &Catalogue, i: usize, p: &Primary, wanted: usize, len: usize
 }
 
 fn run(seed: u64) -> Result<Report, String> {
-    World::new(seed).run(40 * SECONDS)
+    World::new(seed, false).run(40 * SECONDS)
+}
+
+/// Commits wait for no replica.
+fn run_lossy(seed: u64) -> Result<Report, String> {
+    World::new(seed, true).run(40 * SECONDS)
 }
 
 /// One test, as planted faults belong to the process.
@@ -793,6 +852,15 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
     assert!(sum.failovers > 500 && sum.degraded > 20, "{sum:?}");
     assert!(sum.handed_over > 500 && sum.overtaken > 500, "{sum:?}");
     assert!(sum.left > 200, "{sum:?}");
+    assert_eq!(sum.lost, 0, "{sum:?}");
+    let mut lossy = Report::default();
+    for seed in 0..seeds {
+        let report = run_lossy(seed).unwrap_or_else(|what| panic!("lossy, seed {seed}: {what}"));
+        lossy.failovers += report.failovers;
+        lossy.lost += report.lost;
+    }
+    println!("lossy: {lossy:?}");
+    assert!(lossy.failovers > 200 && lossy.lost > 100, "{lossy:?}");
     #[cfg(feature = "faults")]
     for fault in [
         "lease.from_answer",
@@ -807,6 +875,15 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
     ] {
         env::fault::plant(fault, true);
         let found = (0..seeds).find_map(|seed| run(seed).err().map(|what| (seed, what)));
+        env::fault::plant(fault, false);
+        let (seed, what) = found.unwrap_or_else(|| panic!("{fault} is not found"));
+        println!("{fault}: seed {seed}: {what}");
+    }
+    #[cfg(feature = "faults")]
+    {
+        let fault = "failover.any_loss";
+        env::fault::plant(fault, true);
+        let found = (0..seeds).find_map(|seed| run_lossy(seed).err().map(|what| (seed, what)));
         env::fault::plant(fault, false);
         let (seed, what) = found.unwrap_or_else(|| panic!("{fault} is not found"));
         println!("{fault}: seed {seed}: {what}");

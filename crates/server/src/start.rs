@@ -202,7 +202,8 @@ async fn live(mut config: Config) -> Result<Over> {
             seat.hears(false);
         }
         // A signal meanwhile is for the process, which would not hear of it anew.
-        let (mut room, mut signal) = (std::pin::pin!(makes_room(over)), None);
+        let mut room = std::pin::pin!(makes_room(over));
+        let mut signal = None;
         let room = loop {
             tokio::select! {
                 room = &mut room => break room,

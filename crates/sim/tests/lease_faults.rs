@@ -22,6 +22,8 @@ fn every_planted_fault_of_leases_is_found() {
         ("lease.reads_unpublished", 1),
         // Slots at the holder that are raised after what has come counts as received.
         ("lease.tracker_late", 1),
+        // A holder that gives its lease back and answers by it still.
+        ("lease.given_back_and_held", 1),
     ] {
         env::fault::plant(fault, true);
         let fails = |seed| sim::run_leases(seed, false).err();

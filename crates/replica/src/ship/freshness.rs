@@ -87,6 +87,9 @@ impl Freshness {
 /// How long the quickest message is remembered, in microseconds, at least; twice as long at most.
 const LEAST: i64 = 600_000_000;
 
+/// Of fewer messages each may have been late.
+const ENOUGH: u32 = 8;
+
 /// The least that messages took lately, by the sender's clock and ours: when a message that was sent at some time was here at the earliest, by ours.
 ///
 /// A message that was late, as those are that wait for a process that was stopped, is told apart from one that was quick. The clocks may differ and be set: the time named
@@ -96,6 +99,7 @@ pub struct Way {
     /// Ours less the sender's, of the present span and of the one before.
     least: [Option<i64>; 2],
     until: i64,
+    messages: u32,
 }
 
 impl Way {
@@ -105,13 +109,15 @@ impl Way {
             self.least = [None, self.least[0]];
             self.until = now + LEAST;
         }
+        self.messages = self.messages.saturating_add(1);
         let took = now - sent;
         self.least[0] = Some(self.least[0].map_or(took, |least| least.min(took)));
     }
 
-    /// When a message that was sent then was here at the earliest, by our clock; none: no message has come.
+    /// When a message that was sent then was here at the earliest, by our clock; none: too few messages have come.
     pub fn earliest(&self, sent: i64) -> Option<i64> {
-        let least = self.least.iter().flatten().min()?;
+        let least = self.least.iter().flatten().min();
+        let least = least.filter(|_| self.messages >= ENOUGH)?;
         Some(sent + least)
     }
 }
@@ -123,9 +129,11 @@ mod tests {
     #[test]
     fn a_message_that_was_late_is_as_old_as_its_sending() {
         let mut way = Way::default();
-        assert_eq!(way.earliest(5), None);
         // The sender's clock is 900 behind, and the way takes 100 at least.
-        way.took(0, 1000);
+        for _ in 1..ENOUGH {
+            assert_eq!(way.earliest(5), None);
+            way.took(0, 1000);
+        }
         way.took(500, 1700);
         assert_eq!(way.earliest(500), Some(1500));
         // Read after a stop of 6000.
@@ -136,7 +144,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_makes_nothing_newer() {
         let mut way = Way::default();
-        way.took(0, 1000);
+        (0..ENOUGH).for_each(|_| way.took(0, 1000));
         // Forward: what was sent before looks older, what comes now is as new as it is.
         way.took(5000, 1100);
         assert_eq!(way.earliest(5000), Some(1100));
