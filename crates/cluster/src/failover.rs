@@ -154,7 +154,9 @@ impl Failover {
                 vec![self.begin(term)]
             }
             Some(Phase::Choosing { term, before }) => match self.choose(catalogue, before) {
-                Ok(_) if self.waits_for_all(catalogue, term, now) => self.ask(catalogue, term),
+                Ok(_) if self.waits_for_all(catalogue, before, term, now) => {
+                    self.ask(catalogue, term)
+                }
                 Ok((node, lost)) if self.is_given_up(before) || self.grantor.over(now) => {
                     vec![Action::Propose(Command::Name { node, term, lost })]
                 }
@@ -176,11 +178,12 @@ impl Failover {
 
     /// A member that was promoted by hand may have commits that no other copy has, and so may any where nothing is promised. They are waited for, though enough
     /// others have answered.
-    fn waits_for_all(&self, catalogue: &Catalogue, term: u64, now: u64) -> bool {
+    fn waits_for_all(&self, catalogue: &Catalogue, before: NodeId, term: u64, now: u64) -> bool {
         let overtakes = self.above > 0 && self.above + 1 == term;
         let limit = match (overtakes, catalogue.promised()) {
             (true, _) => BY_HAND,
-            (false, 0) => LOSSY,
+            // The old leader has all.
+            (false, 0) if !self.is_given_up(before) => LOSSY,
             (false, _) => 0,
         };
         let long = now.saturating_sub(self.since) >= limit;

@@ -17,6 +17,7 @@ async fn a_founder_that_moves_is_found_by_its_replica() {
     }
     let mut a = node("a", None, &[]).await;
     let b = node("b", Some(&a.server), &[]).await;
+    says(&a, "b is a member", |m| m.contains("member=\"b\"")).await;
     follows(&b).await;
     moves(&mut a).await;
     follows(&b).await;

@@ -274,10 +274,10 @@ impl Seat {
         info!(name = %me.name, address = %me.address, "this server founds a cluster");
         let member = self.member.get().ok_or_else(|| system("it is founded"))?;
         let consensus = member.consensus();
-        consensus
-            .found(me, place.node.term())
-            .await
-            .map_err(system)
+        let founded = consensus.found(me, place.node.term()).await;
+        founded.map_err(system)?;
+        // One that is taken out at once asks whether it is a member only if it ever was.
+        self.has_joined()
     }
 
     /// What this server was started with holds for the cluster, from before there is another member. Said again where this was not reached.
