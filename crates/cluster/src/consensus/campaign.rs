@@ -150,7 +150,9 @@ impl Campaign {
             let votes = voters.iter().any(|v| v.contains(&self.me));
             if metrics.state.is_leader() {
                 self.heard(self.me);
-                if now.saturating_sub(beaten) >= self.timing.heartbeat * 1_000_000 {
+                // One that cannot be reached grants no lease. Should that last, the others are to miss it.
+                let reached = self.may_stand.load(Ordering::SeqCst);
+                if reached && now.saturating_sub(beaten) >= self.timing.heartbeat * 1_000_000 {
                     beaten = now;
                     // An error is a consensus that has ended, which the next look sees.
                     _ = raft.trigger().heartbeat().await;
