@@ -540,10 +540,7 @@ impl World {
             acked: BTreeMap::new(),
             acknowledged: 0,
             rule: (0, vec![]),
-            ruled: match env::fault::planted("covered.life_forgotten") {
-                true => 0,
-                false => node.log.len(),
-            },
+            ruled: node.log.len(),
             looked: 0,
         });
         node.life += 1;
@@ -869,7 +866,6 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
         "leave.stays_promised",
         "failover.any_replica",
         "degrade.before_raft",
-        "covered.life_forgotten",
         "hand_over.heir_behind",
         "hand_over.not_promised",
     ] {
