@@ -146,27 +146,25 @@ async fn startup_packets() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_messages_before_a_login() {
-    survives(&[
-        ("a long message in place of a proof", |server| {
-            for (purpose, kind) in [("control", b'Q'), ("terms", b'd'), ("control", b'P')] {
-                let mut raw = Raw::connect(server);
-                let mut body = 196_608i32.to_be_bytes().to_vec();
-                let asks = format!("user\0x\0replication\0{purpose}\0canon.node\0x\0\0");
-                body.extend(asks.as_bytes());
-                raw.send(&framed(&body));
-                if on_postgres() {
-                    raw.closes();
-                    continue;
-                }
-                raw.until(b'R').expect("a proof is asked for");
-                // It is refused by its head: nothing of it is kept.
-                raw.send(&[kind]);
-                raw.send(&(200i32 << 20).to_be_bytes());
-                let (kind, body) = raw.message().expect("a word");
-                assert_eq!((kind, &*field(&body, b'C')), (b'E', "08P01"));
+    survives(&[("a long message in place of a proof", |server| {
+        for (purpose, kind) in [("control", b'Q'), ("terms", b'd'), ("control", b'P')] {
+            let mut raw = Raw::connect(server);
+            let mut body = 196_608i32.to_be_bytes().to_vec();
+            let asks = format!("user\0x\0replication\0{purpose}\0canon.node\0x\0\0");
+            body.extend(asks.as_bytes());
+            raw.send(&framed(&body));
+            if on_postgres() {
+                raw.closes();
+                continue;
             }
-        }),
-    ])
+            raw.until(b'R').expect("a proof is asked for");
+            // It is refused by its head: nothing of it is kept.
+            raw.send(&[kind]);
+            raw.send(&(200i32 << 20).to_be_bytes());
+            let (kind, body) = raw.message().expect("a word");
+            assert_eq!((kind, &*field(&body, b'C')), (b'E', "08P01"));
+        }
+    })])
     .await;
 }
 

@@ -582,7 +582,10 @@ mod tests {
         // A start finds log, and shows it when a replica has said that it has all of it.
         let marks = Arc::new(Watermarks::recovered(at));
         let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 1, 1 << 20);
-        assert_eq!((marks.published.get(), shipping.ruled()), (Position::ZERO, at));
+        assert_eq!(
+            (marks.published.get(), shipping.ruled()),
+            (Position::ZERO, at)
+        );
         let replica = shipping.join("a", true, "", Position::ZERO, 0);
         assert_eq!(shipping.holding(Position::ZERO), 0, "it has said nothing");
         let acked = |persisted| Acked {
@@ -592,7 +595,11 @@ mod tests {
         };
         shipping.acked(replica, acked(at.prev()), 0, 0, 0);
         assert_eq!(marks.published.get(), at.prev());
-        assert_eq!(shipping.holding(shipping.ruled()), 0, "it lacks the last one");
+        assert_eq!(
+            shipping.holding(shipping.ruled()),
+            0,
+            "it lacks the last one"
+        );
         shipping.acked(replica, acked(at), 0, 0, 0);
         assert_eq!(shipping.holding(shipping.ruled()), 1);
         // Commits are acknowledged without it, and then with it again.
@@ -602,7 +609,10 @@ mod tests {
         shipping.flushed(alone, None, None);
         assert_eq!(marks.decided.get(), alone);
         shipping.want_replicas(1);
-        assert_eq!((shipping.ruled(), shipping.holding(shipping.ruled())), (alone, 0));
+        assert_eq!(
+            (shipping.ruled(), shipping.holding(shipping.ruled())),
+            (alone, 0)
+        );
         // What comes now waits for it, so that does not move the mark.
         let next = alone.next();
         marks.installed.raise(next);

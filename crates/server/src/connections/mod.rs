@@ -362,7 +362,6 @@ impl<E: Engine> Connections<E> {
         self.cores.stop();
         info!(left = self.open(), "connections are closed");
     }
-
 }
 
 /// 53300.

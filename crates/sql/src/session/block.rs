@@ -442,10 +442,12 @@ impl<E: Engine> Session<E> {
                     self.shared.deliver();
                 }
                 // With synchronous_commit = off its reply waits for what a read waits for.
-                waited.map_err(|e| match writes && e.code() == SqlState::CANNOT_CONNECT_NOW {
-                    true => in_doubt(&e),
-                    false => e,
-                })
+                waited.map_err(
+                    |e| match writes && e.code() == SqlState::CANNOT_CONNECT_NOW {
+                        true => in_doubt(&e),
+                        false => e,
+                    },
+                )
             }
             Err(e) => {
                 self.drop_portals();
