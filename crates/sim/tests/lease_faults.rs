@@ -10,8 +10,6 @@ fn every_planted_fault_of_leases_is_found() {
     let mut missed = Vec::new();
     // With the seed that is tried first: the order that a fault needs may be rare.
     for (fault, first) in [
-        // A holder that counts its lease from the answer, which may lie long where its machine stands still.
-        ("lease.from_answer", 1),
         // A primary that does not wait out what others, or an earlier life of its own, have granted.
         ("lease.not_waited_out", 45),
         // Commits that are acknowledged before a holder has received them.
