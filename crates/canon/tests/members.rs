@@ -126,9 +126,12 @@ struct Writers {
 }
 
 impl Writers {
+    /// Each start has numbers of its own: a duplicate key costs a writer its connection.
     fn start(nodes: &[Node], count: usize) -> Writers {
+        static STARTS: AtomicI64 = AtomicI64::new(0);
         let configs = nodes.iter().map(|n| n.server.config()).collect();
-        Writers::start_at(configs, count, 1)
+        let from = 1 + 1_000_000 * STARTS.fetch_add(1, Ordering::SeqCst);
+        Writers::start_at(configs, count, from)
     }
 
     /// The numbers begin with this one.
