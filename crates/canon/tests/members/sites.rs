@@ -43,3 +43,48 @@ async fn a_site_waits_out_a_fail_over_until_it_is_told_of_the_next_primary() {
         has_all(n, &elsewhere).await;
     }
 }
+
+/// No replica has to have a commit: then only the lease says that what is certified stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_without_its_lease_certifies_nothing() {
+    if skip() {
+        return;
+    }
+    let founder = [("CANON_SYNCHRONOUS_REPLICAS", "0")];
+    let a = node("a", None, &founder).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let c = node("c", Some(&b.server), &[]).await;
+    let nodes = [a, b, c];
+    for name in ["a", "b", "c"] {
+        let votes = format!("canon_member_votes{{member=\"{name}\"}} 1");
+        says(&nodes[0], "all vote", |m| m.contains(&votes)).await;
+    }
+    prepare(&nodes).await;
+    let of = at(&nodes[0]);
+    let site = [("CANON_REPLICA_OF", of.as_str()), ("CANON_SITE", "true")];
+    let d = node("d", None, &site).await;
+    follows(&d).await;
+    let client = d.server.connect().await;
+    let first = client.batch_execute("INSERT INTO kept VALUES (1)").await;
+    first.expect("the primary holds its lease");
+    for n in &nodes[1..] {
+        signal(n, "-STOP");
+    }
+    says(&nodes[0], "its lease is over", |m| {
+        m.contains("canon_lease_seconds 0\n")
+    })
+    .await;
+    let limit = "SET statement_timeout = '1s'";
+    client.batch_execute(limit).await.expect("a setting");
+    let doubt = client.batch_execute("INSERT INTO kept VALUES (2)").await;
+    let doubt = doubt.expect_err("nothing says that it stays");
+    assert_eq!(common::sqlstate(&doubt), "40003", "{doubt}");
+    for n in &nodes[1..] {
+        signal(n, "-CONT");
+    }
+    // No other one was named: it goes on.
+    let limit = "SET statement_timeout = '60s'";
+    client.batch_execute(limit).await.expect("a setting");
+    let more = client.batch_execute("INSERT INTO kept VALUES (3)").await;
+    more.expect("the primary holds its lease again");
+}

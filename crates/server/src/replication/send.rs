@@ -386,7 +386,7 @@ pub async fn serve<S: Stream>(
         Asked::Region => return region::serve(wire, senders).await,
         Asked::Holds => return holds::serve(wire, senders).await,
         Asked::Commits => {
-            return certifier::serve(copy_both(wire).await?, &senders.node).await;
+            return certifier::serve(copy_both(wire).await?, senders).await;
         }
         Asked::Log => {}
     }

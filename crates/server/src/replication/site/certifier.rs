@@ -5,7 +5,8 @@
 //! replicas, is waited for beside it, so that candidates which come together are flushed together.
 //!
 //! A node that is not the primary of the term that the site follows decides nothing and says so: the site asks again when it has heard of the
-//! new one.
+//! new one. The same holds for a primary of a cluster that runs itself, while it has no lease. Where commits wait for no replica, a verdict is certain once it stands in
+//! the log here, and another node may lead by then.
 //!
 //! The primary says that it is there without being asked. A question of the site would stand behind a large candidate in the same stream, and
 //! the site would take a slow line for a lost one.
@@ -15,6 +16,7 @@
 
 use super::words::{Answer, Asked, Certify, Draw, decode_asked};
 use crate::replication::copy_both::{CopyBoth, lost};
+use crate::replication::send::Senders;
 use base::{Candidate, CommitWait, Error, Position, Result, SqlState};
 use env::turns::afterwards;
 use futures::future::BoxFuture;
@@ -113,8 +115,8 @@ fn rows(c: &Candidate) -> u64 {
     in_ranges.fold(single as u64, u64::saturating_add)
 }
 
-fn certify(node: &Arc<Node>, asked: Certify) -> Answering {
-    if node.region().term() != asked.term {
+fn certify(node: &Arc<Node>, leads: bool, asked: Certify) -> Answering {
+    if !leads || node.region().term() != asked.term {
         return Box::pin(later(asked.number));
     }
     if asked.candidate.len() > SHORT {
@@ -160,13 +162,13 @@ fn decide(node: &Arc<Node>, asked: &Certify, candidate: Option<Candidate>) -> An
 }
 
 /// Draws numbers for a site; they leave once it is certain that they are drawn.
-fn draw(node: &Arc<Node>, asked: Draw) -> Answering {
+fn draw(node: &Arc<Node>, leads: bool, asked: Draw) -> Answering {
     let sequence = asked.sequence;
     let later = || async move {
         tokio::time::sleep(AGAIN).await;
         Answer::DrawLater(sequence)
     };
-    if node.region().term() != asked.term {
+    if !leads || node.region().term() != asked.term {
         return Box::pin(later());
     }
     match node.draw_range(sequence, asked.count) {
@@ -187,16 +189,17 @@ fn draw(node: &Arc<Node>, asked: Draw) -> Answering {
 /// Serves a site until it goes.
 pub async fn serve<S: AsyncRead + AsyncWrite>(
     mut link: CopyBoth<S>,
-    node: &Arc<Node>,
+    senders: &Senders,
 ) -> Result<()> {
+    let node = senders.node();
     let mut answers: FuturesUnordered<Answering> = FuturesUnordered::new();
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             asked = link.next_as(decode_asked) => answers.push(match asked? {
-                Asked::Certify(c) => certify(node, c),
-                Asked::Draw(d) => draw(node, d),
+                Asked::Certify(c) => certify(node, senders.may_serve(), c),
+                Asked::Draw(d) => draw(node, senders.may_serve(), d),
             }),
             Some(answer) = answers.next(), if !answers.is_empty() => {
                 link.send_with(|out| answer.encode(out));
@@ -241,15 +244,15 @@ mod tests {
             Answer::Refused(_, _, e) => e.code(),
             other => panic!("{other:?}"),
         };
-        let first = certify(&node, asked(7, None)).await;
+        let first = certify(&node, true, asked(7, None)).await;
         assert_eq!(code(first), SqlState::PROTOCOL_VIOLATION);
         // A long one is looked at on another thread.
         let mut long = asked(6, None);
         long.candidate.resize(SHORT + 1, 7);
-        let refused = certify(&node, long).await;
+        let refused = certify(&node, true, long).await;
         assert_eq!(code(refused), SqlState::PROTOCOL_VIOLATION);
         // Another primary may have committed it, and this one may have forgotten that.
-        let repeated = certify(&node, asked(8, Some(Position::ZERO))).await;
+        let repeated = certify(&node, true, asked(8, Some(Position::ZERO))).await;
         let known = [
             SqlState::PROTOCOL_VIOLATION,
             SqlState::STATEMENT_COMPLETION_UNKNOWN,
@@ -257,6 +260,8 @@ mod tests {
         assert!(known.contains(&code(repeated)));
         let mut old = asked(9, None);
         old.term += 1;
-        assert!(matches!(certify(&node, old).await, Answer::Later(9)));
+        assert!(matches!(certify(&node, true, old).await, Answer::Later(9)));
+        let without_a_lease = certify(&node, false, asked(10, None)).await;
+        assert!(matches!(without_a_lease, Answer::Later(10)));
     }
 }
