@@ -364,14 +364,6 @@ impl<E: Engine> Connections<E> {
     }
 }
 
-/// 53300.
-pub(crate) fn too_many() -> Error {
-    Error::new(
-        SqlState::TOO_MANY_CONNECTIONS,
-        "sorry, too many clients already",
-    )
-}
-
 /// A replica is counted until it is gone.
 struct Shipped<'a>(&'a AtomicUsize);
 

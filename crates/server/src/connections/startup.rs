@@ -29,9 +29,9 @@
 //! Left out on purpose: PostgreSQL's own replication protocol.
 
 use super::look::Look;
-use super::visitor::{Origin, Visitor};
+use super::visitor::{Origin, Visitor, too_many};
 use super::wire::{Stream, Wire, gone};
-use super::{Connections, too_many};
+use super::Connections;
 use crate::entrance::access::{self, Method, Wants};
 use crate::entrance::roles::{is_valid, may_log_in, verifier};
 use crate::replication::Membership;

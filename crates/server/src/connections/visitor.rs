@@ -1,6 +1,6 @@
 //! What is known of the other end of a connection when it has been let in.
 
-use base::Oid;
+use base::{Error, Oid, SqlState};
 use std::net::SocketAddr;
 
 /// Where a connection comes from.
@@ -24,4 +24,12 @@ pub struct Visitor {
     pub leases: bool,
     /// All places are taken: it gets in for the log alone, as commits may wait for it.
     pub full: bool,
+}
+
+/// 53300.
+pub fn too_many() -> Error {
+    Error::new(
+        SqlState::TOO_MANY_CONNECTIONS,
+        "sorry, too many clients already",
+    )
 }

@@ -16,8 +16,7 @@ use super::members::Members;
 use super::shared::Exposed;
 use super::site::certifier;
 use super::{Herald, Membership, holds, region};
-use crate::connections::too_many;
-use crate::connections::visitor::{Origin, Visitor};
+use crate::connections::visitor::{Origin, Visitor, too_many};
 use crate::connections::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
 use env::Env;
@@ -386,7 +385,8 @@ pub async fn serve<S: Stream>(
         Asked::Region => return region::serve(wire, senders).await,
         Asked::Holds => return holds::serve(wire, senders).await,
         Asked::Commits => {
-            return certifier::serve(copy_both(wire).await?, senders).await;
+            let leads = || senders.may_serve();
+            return certifier::serve(copy_both(wire).await?, &senders.node, leads).await;
         }
         Asked::Log => {}
     }

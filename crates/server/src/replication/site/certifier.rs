@@ -16,7 +16,6 @@
 
 use super::words::{Answer, Asked, Certify, Draw, decode_asked};
 use crate::replication::copy_both::{CopyBoth, lost};
-use crate::replication::send::Senders;
 use base::{Candidate, CommitWait, Error, Position, Result, SqlState};
 use env::turns::afterwards;
 use futures::future::BoxFuture;
@@ -186,20 +185,20 @@ fn draw(node: &Arc<Node>, leads: bool, asked: Draw) -> Answering {
     }
 }
 
-/// Serves a site until it goes.
+/// Serves a site until it goes. `leads`: whether this node may acknowledge, as far as it is the primary.
 pub async fn serve<S: AsyncRead + AsyncWrite>(
     mut link: CopyBoth<S>,
-    senders: &Senders,
+    node: &Arc<Node>,
+    leads: impl Fn() -> bool,
 ) -> Result<()> {
-    let node = senders.node();
     let mut answers: FuturesUnordered<Answering> = FuturesUnordered::new();
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             asked = link.next_as(decode_asked) => answers.push(match asked? {
-                Asked::Certify(c) => certify(node, senders.may_serve(), c),
-                Asked::Draw(d) => draw(node, senders.may_serve(), d),
+                Asked::Certify(c) => certify(node, leads(), c),
+                Asked::Draw(d) => draw(node, leads(), d),
             }),
             Some(answer) = answers.next(), if !answers.is_empty() => {
                 link.send_with(|out| answer.encode(out));
