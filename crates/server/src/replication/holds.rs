@@ -9,12 +9,12 @@ use super::accept::copy_both;
 use super::commands;
 use super::copy_both::{CopyBoth, lost};
 use super::strong_reads::{AGAIN, gone};
-use super::{Senders, StrongReads};
+use super::StrongReads;
 use crate::connections::wire::{Stream, Wire};
 use base::{Error, Position, Result, SqlState};
 use futures::channel::oneshot;
-use node::Role;
 use node::holding::{Came, HeldSnapshot, Kept, Request, SnapshotRequests as Core};
+use node::{Node, Role};
 use parking_lot::Mutex;
 use replica::read::{decode_answer, encode_answer};
 use sql::reading::Kept as KeptThere;
@@ -32,13 +32,17 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Answers in bytes that a replica may leave unread before it is asked no more.
 const UNREAD: usize = 1 << 20;
 
-/// The primary's end: serves a replica until it goes.
-pub async fn serve<S: Stream>(wire: &mut Wire<S>, senders: &Senders) -> Result<()> {
+/// The primary's end: serves a replica until it goes. `leads`: whether this node may serve strong reads, as far as it is the primary.
+pub async fn serve<S: Stream>(
+    wire: &mut Wire<S>,
+    node: &Arc<Node>,
+    leads: impl Fn() -> bool,
+) -> Result<()> {
     let mut link = copy_both(wire).await?;
-    let mut kept = Kept::new(senders.node().clone());
+    let mut kept = Kept::new(node.clone());
     loop {
         let request = link.next_as(Request::decode).await?;
-        if let Some(a) = kept.handle(request, || senders.may_serve()) {
+        if let Some(a) = kept.handle(request, &leads) {
             link.send_with(|out| encode_answer(a.number, &a.values, out));
         }
         if link.pending() > UNREAD {

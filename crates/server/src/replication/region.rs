@@ -5,18 +5,22 @@
 //! term among the words says whether it is the primary (`base::region`). A primary of a cluster that runs itself says so only while it holds its lease: a replica that is cut
 //! off together with it would read what it publishes no more.
 
-use super::Senders;
 use super::accept::copy_both;
 use super::copy_both::broken;
+use super::shared::Exposed;
 use crate::connections::wire::{Stream, Wire};
 use base::Result;
-use base::region::TERM_WORD;
+use base::region::{Region, TERM_WORD};
 use replica::read::{decode_request, encode_answer, encode_place};
 
-/// Serves a replica until it goes.
-pub async fn serve<S: Stream>(wire: &mut Wire<S>, senders: &Senders) -> Result<()> {
+/// Serves a replica until it goes. `leads`: whether this node may serve strong reads, as far as it is the primary.
+pub async fn serve<S: Stream>(
+    wire: &mut Wire<S>,
+    region: &Region,
+    exposed: Option<&Exposed>,
+    leads: impl Fn() -> bool,
+) -> Result<()> {
     let mut link = copy_both(wire).await?;
-    let (region, exposed) = (senders.node().region(), senders.exposed.as_ref());
     let (name, path) = exposed.map_or((0, ""), |e| (e.name, e.path().to_str().unwrap_or_default()));
     link.send_with(|out| encode_place(name, path, out));
     let mut values = Vec::new();
@@ -27,7 +31,7 @@ pub async fn serve<S: Stream>(wire: &mut Wire<S>, senders: &Senders) -> Result<(
             .read(&request.words, &mut values)
             .ok_or_else(|| broken("there is no such word"))?;
         // Looked at afterwards: under the lease what was read then was the newest there was.
-        if !senders.may_serve() {
+        if !leads() {
             let all = std::iter::zip(&request.words, &mut values);
             all.filter(|v| *v.0 == TERM_WORD).for_each(|v| *v.1 = 0);
         }

@@ -381,11 +381,14 @@ pub async fn serve<S: Stream>(
     if asked != Asked::Log && visitor.full {
         return Err(too_many());
     }
+    let leads = || senders.may_serve();
     match asked {
-        Asked::Region => return region::serve(wire, senders).await,
-        Asked::Holds => return holds::serve(wire, senders).await,
+        Asked::Region => {
+            let exposed = senders.exposed.as_ref();
+            return region::serve(wire, senders.node.region(), exposed, leads).await;
+        }
+        Asked::Holds => return holds::serve(wire, &senders.node, leads).await,
         Asked::Commits => {
-            let leads = || senders.may_serve();
             return certifier::serve(copy_both(wire).await?, &senders.node, leads).await;
         }
         Asked::Log => {}
