@@ -47,6 +47,11 @@ pub fn cpu_seconds(pid: u32) -> f64 {
     (first + living) as f64 / TICKS
 }
 
+/// CPU time of this process without its children, in seconds.
+pub fn cpu_seconds_here() -> f64 {
+    stat(std::process::id()).map_or(0.0, |s| s.own as f64 / TICKS)
+}
+
 /// CPU time of the children that this process has waited for, in seconds.
 pub fn reaped_seconds() -> f64 {
     stat(std::process::id()).map_or(0.0, |s| s.reaped as f64 / TICKS)

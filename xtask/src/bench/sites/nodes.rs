@@ -201,14 +201,23 @@ impl Nodes {
             for turn in 0..ways.len() {
                 let at = (round + turn) % ways.len();
                 let ports = self.ports(ways[at], places)?;
+                let before = self.cpu();
+                let own = process::cpu_seconds_here();
                 let done = at_all(&ports, clients, seconds, |place, client| {
                     make(round, at, place, client)
                 })?;
+                let after = self.cpu();
                 let (name, busy) = (ways[at].name(), done.1 * 100.0);
                 let sum: usize = done.0.iter().map(|d| d.transactions).sum();
+                let each = |cpu: f64| cpu * 1e3 / sum.max(1) as f64;
+                let followers = after.1.iter().sum::<f64>() - before.1.iter().sum::<f64>();
                 println!(
-                    "round {} of {rounds}, {clients} clients a place, {name}: {sum} transactions, {busy:.0} % busy",
-                    round + 1
+                    "round {} of {rounds}, {clients} clients a place, {name}: {sum} transactions, {busy:.0} % busy; CPU of each, ms: \
+                     primary {:.2}, followers {:.2}, clients and links {:.2}",
+                    round + 1,
+                    each(after.0 - before.0),
+                    each(followers),
+                    each(process::cpu_seconds_here() - own),
                 );
                 all[at].1.take(done);
                 self.catch_up()?;
