@@ -5,8 +5,8 @@
 //! while somebody holds or wants them; a counter per hash bucket tells an optimistic commit that nobody does.
 //!
 //! Who may not have a lock at once is put in its queue and gets a [`LockWait`]. The lock is given to him when it is free,
-//! before he runs again. A wait that would close a cycle fails with 40P01 at once: the newcomer loses. Only the waiting
-//! path takes the global mutex of the search, which sees every cycle because each wait is entered before it is searched.
+//! before he runs again. A wait that would close a cycle fails with 40P01 at once: the newcomer loses, unless another order of the waiters opens the
+//! cycle (`soft`). Only the waiting path takes the global mutex of the search, which sees every cycle because each wait is entered before it is searched.
 //!
 //! Running transactions have names here, too (`contention.rs`): a wait for one of them is a *courtesy*, which ends by itself soon. Courtesies
 //! fail if they would close any cycle. Of a wait for a row they are in the way only where the holder of that row waits for the newcomer
@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use crate::table_modes::TableModes;
+
+mod soft;
 
 /// PostgreSQL's four row-lock modes, and Delta: the transaction adds to split columns of the row and does nothing else to it.
 ///
@@ -315,11 +317,16 @@ impl LockTable {
             twins.insert(twin, me);
         }
         if !how.patient && self.closes_cycle(me, &waiting) {
-            waiting.remove(&me);
+            let Some(granted) = self.open_cycle(me, &waiting) else {
+                waiting.remove(&me);
+                drop(waiting);
+                // Who held it may have let go since, and then it is this one's, who would not know that he has to release it.
+                self.leave(me, name, new);
+                return (Attempt::Deadlock, false);
+            };
             drop(waiting);
-            // Who held it may have let go since, and then it is this one's, who would not know that he has to release it.
-            self.leave(me, name, new);
-            return (Attempt::Deadlock, false);
+            self.tell(granted);
+            return (Attempt::Wait(LockWait(state)), new);
         }
         drop(waiting);
         (Attempt::Wait(LockWait(state)), new)
@@ -351,9 +358,14 @@ impl LockTable {
 
     /// Whether the transaction holds a lock of this name, in whatever mode.
     pub(crate) fn holds(&self, me: TxnId, name: LockName) -> bool {
+        self.mode_of(me, name).is_some()
+    }
+
+    /// The mode in which the transaction holds a lock of this name.
+    pub(crate) fn mode_of(&self, me: TxnId, name: LockName) -> Option<LockMode> {
         let shard = self.shard(name).lock();
-        let queue = shard.get(&name);
-        queue.is_some_and(|q| q.holders.iter().any(|h| h.0 == me))
+        let mut holders = shard.get(&name)?.holders.iter();
+        holders.find(|h| h.0 == me).map(|h| h.1)
     }
 
     /// Gives back what the transaction holds or wants under this name.
@@ -396,10 +408,19 @@ impl LockTable {
         self.twins.lock().remove(&twin);
     }
 
-    /// Whether this one waits, and its wait is part of a cycle.
+    /// Whether this one waits, and its wait is part of a cycle that no other order of the waiters opens. Else they have that order.
     pub fn is_deadlocked(&self, me: TxnId) -> bool {
         let waiting = self.waiting.lock();
-        waiting.contains_key(&me) && self.closes_cycle(me, &waiting)
+        if !waiting.contains_key(&me) || !self.closes_cycle(me, &waiting) {
+            return false;
+        }
+        let opened = self.open_cycle(me, &waiting);
+        drop(waiting);
+        match opened {
+            Some(granted) => self.tell(granted),
+            None => return true,
+        }
+        false
     }
 
     /// Those that this one waits for, holders and waiters before it; empty when it does not wait.
