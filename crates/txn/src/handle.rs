@@ -192,6 +192,11 @@ impl TableHandle {
         self.generates
     }
 
+    /// Whether a column is split.
+    pub(crate) fn has_splits(&self) -> bool {
+        self.splits.iter().any(Option::is_some)
+    }
+
     /// The units of a split column and the bounds of its values; none: the column is not split.
     pub fn split(&self, column: usize) -> Option<&Units> {
         self.splits[column].as_ref()

@@ -1,10 +1,12 @@
 //! Savepoints: where the writes of a transaction stood, by name. A later one of the same name hides an earlier one.
 //!
-//! A row that was locked at a site since then need not be as it was locked any more: in PostgreSQL the lock would be gone.
+//! ROLLBACK TO gives back the locks on rows and keys that were taken since, and one that was made stronger is as strong as before. Whoever waits
+//! for one goes on. A row that was locked at a site need not be as it was locked any more.
 //!
-//! Left out on purpose: reads. What was read since a savepoint stays read, and locks stay taken at this node.
+//! Left out on purpose: reads, which stay read; locks on tables; those of rows with split columns.
 
 use base::{Error, Result, SqlState};
+use std::collections::HashSet;
 
 use crate::state::{PutOff, Savepoint};
 use crate::txn::Txn;
@@ -38,6 +40,7 @@ impl Txn {
             name: name.into(),
             writes: self.writes.mark(),
             locked: self.reads.locked.len(),
+            since: self.locks.since.len(),
             put_off: PutOff::First(self.references.put_off.len()),
             deferred: self.references.deferred.clone(),
         });
@@ -66,13 +69,35 @@ impl Txn {
         self.rollback_schema(self.savepoints[i].writes);
         self.writes.rollback(self.savepoints[i].writes);
         self.reads.locked.truncate(self.savepoints[i].locked);
+        self.unlock_since(self.savepoints[i].since);
         self.charge();
         Ok(())
+    }
+
+    /// Gives back what was taken after the first `kept` of the locks since the first savepoint.
+    fn unlock_since(&mut self, kept: usize) {
+        let since = self.locks.since.split_off(kept);
+        let mut gone = HashSet::new();
+        for (name, before) in since.into_iter().rev() {
+            match before {
+                Some(mode) => self.shared.locks.weaken(self.id, name, mode),
+                None => {
+                    self.shared.locks.release(self.id, name);
+                    gone.insert(name);
+                }
+            }
+        }
+        if !gone.is_empty() {
+            self.locks.held.retain(|h| !gone.contains(h));
+        }
     }
 
     pub fn release_savepoint(&mut self, name: &str) -> Result<()> {
         let i = self.find_savepoint(name)?;
         self.savepoints.truncate(i);
+        if self.savepoints.is_empty() {
+            self.locks.since.clear();
+        }
         Ok(())
     }
 }

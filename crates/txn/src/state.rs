@@ -23,7 +23,7 @@ use crate::announced::Announced;
 use crate::cascades::Cascades;
 use crate::handle::{Catalog, TableHandle};
 use crate::holds::RemoteSnapshot;
-use crate::locks::{LockName, LockWait, TxnId};
+use crate::locks::{LockMode, LockName, LockWait, TxnId};
 use crate::own_schema::OwnSchema;
 use crate::probe::{Deferred, FkProbe};
 use crate::range::{RangeRead, Spared};
@@ -133,6 +133,8 @@ pub(crate) struct References {
 pub(crate) struct OwnLocks {
     /// What is held or waited for; a name may stand here twice, after a wait that was given up.
     pub(crate) held: Vec<LockName>,
+    /// What was taken since the first savepoint, in order, each with the mode in which it was held before.
+    pub(crate) since: Vec<(LockName, Option<LockMode>)>,
     /// Rows that the statement has locked for its deltas, in all its runs. It gives those back to which it does nothing.
     pub(crate) for_deltas: Vec<LockName>,
     pub(crate) wait: Option<LockWait>,
@@ -236,6 +238,7 @@ pub(crate) struct Savepoint {
     pub(crate) name: String,
     pub(crate) writes: usize,
     pub(crate) locked: usize,
+    pub(crate) since: usize,
     pub(crate) put_off: PutOff,
     pub(crate) deferred: Deferred,
 }

@@ -11,6 +11,15 @@ use crate::stats::Cause;
 use crate::stop::{Result, Stop};
 use crate::txn::Txn;
 
+/// Whether ROLLBACK TO gives the lock back: one on a row or a key is, unless it stands for the deltas and reservations of split values, which
+/// have a life of their own (`split`).
+fn goes_back(wanted: Wanted<'_>, mode: LockMode) -> bool {
+    match wanted {
+        Wanted::Row(t, _) | Wanted::Key(t) => mode != LockMode::Delta && !t.has_splits(),
+        Wanted::Table(_) | Wanted::Schema => false,
+    }
+}
+
 impl Txn {
     /// Takes a lock; false: skipped. `table` names it in errors.
     pub(crate) fn lock(
@@ -25,12 +34,21 @@ impl Txn {
             patient: self.locks.patient,
         };
         let wait_for_it = wait == WaitPolicy::Wait;
+        let before = match !self.savepoints.is_empty() && goes_back(wanted, mode) {
+            true => Some(self.shared.locks.mode_of(self.id, name)),
+            false => None,
+        };
         let (attempt, new) = self
             .shared
             .locks
             .acquire_as(self.id, name, mode, wait_for_it, how);
         if new {
             self.locks.held.push(name);
+        }
+        if let (Some(before), Attempt::Granted | Attempt::Wait(_)) = (before, &attempt)
+            && before.is_none_or(|b| b.join(mode) != b)
+        {
+            self.locks.since.push((name, before));
         }
         match attempt {
             Attempt::Granted => Ok(true),
