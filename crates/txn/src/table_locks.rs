@@ -59,17 +59,17 @@ impl Txn {
         Ok(())
     }
 
-    /// LOCK TABLE. `wait` is not SKIP LOCKED. 40001 where a change of the table's schema has taken effect since the snapshot, if what has been
-    /// read counts at commit; others go on with the schema of their snapshot.
+    /// LOCK TABLE; false: skipped. 40001 where a change of the table's schema has taken effect since the snapshot, if what has been read counts at
+    /// commit; others go on with the schema of their snapshot.
     pub fn lock_table(
         &mut self,
         table: &TableHandle,
         modes: TableModes,
         wait: WaitPolicy,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         // No other session sees it.
         if table.temporary {
-            return Ok(());
+            return Ok(true);
         }
         let name = table.table_lock();
         if modes.is_strong() {
@@ -79,14 +79,16 @@ impl Txn {
             shared.board.gather(oid, name, &shared.locks);
         }
         let wanted = Wanted::Table(table);
-        self.lock(name, LockMode::Table(modes), wait, wanted)?;
+        if !self.lock(name, LockMode::Table(modes), wait, wanted)? {
+            return Ok(false);
+        }
         // What committed since the snapshot, before the lock was there, is seen by the next statement.
         self.locks.waited = true;
         let moved = table.shape != table.storage.shape() && !self.owns_shape(table);
         if moved && !self.options.read_only {
             return Err(self.schema_moved(Some(table)).into());
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Gives its uses back, and counts no longer among those with strong locks. Its locks are given back already.

@@ -9,6 +9,7 @@ use super::lock::LockTable;
 use super::reorder::reorder_identity;
 use super::role::RoleOptions;
 use super::sequence::{Options, once};
+use super::upkeep::Upkeep;
 use super::user_type::TypeStatement;
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{
@@ -74,14 +75,9 @@ pub enum Extra {
         set: super::split::Options,
         reset: Vec<String>,
     },
-    /// VACUUM, ANALYZE, REINDEX, CLUSTER: nothing to do but to see that the relations exist and whose they are.
-    Upkeep {
-        tag: &'static str,
-        what: Upkept,
-        relations: Vec<ObjectName>,
-        /// Refuses to run inside a transaction block (25001).
-        alone: bool,
-    },
+    Upkeep(Upkeep),
+    /// DROP INDEX without its CONCURRENTLY.
+    DropIndexConcurrently(Box<Statement>),
     OfType(Box<TypeStatement>),
     Lock(LockTable),
     /// GRANT role TO role, REVOKE role FROM role, ALTER GROUP.
@@ -97,17 +93,6 @@ pub enum Extra {
     },
     /// Known and refused.
     Refused(String),
-}
-
-/// What an upkeep statement names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Upkept {
-    /// VACUUM, ANALYZE: what is another's is skipped with a warning.
-    Skipped,
-    Table,
-    Index,
-    Schema,
-    Database,
 }
 
 /// What is refused, by first words.
@@ -198,7 +183,9 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
     let mut w =
         Words(Parser::new(&PostgreSqlDialect {}).with_tokens_with_locations(tokens.to_vec()));
     let extra = match first.as_str() {
-        "vacuum" | "analyze" | "analyse" | "reindex" | "cluster" => w.upkeep(&first)?,
+        "vacuum" | "analyze" | "analyse" | "reindex" | "cluster" => {
+            Extra::Upkeep(w.upkeep(&first)?)
+        }
         "lock" => Extra::Lock(w.lock()?),
         "grant" | "revoke" => match w.role_grant()? {
             Some(g) => Extra::RoleGrant(g),
@@ -211,6 +198,18 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
             Some(e) => e,
             None => return Ok(None),
         },
+        _ if w.at("drop index concurrently") => {
+            let is_word = |t: &TokenWithSpan| matches!(&t.token, Token::Word(w) if w.value.eq_ignore_ascii_case("concurrently"));
+            let at = tokens.iter().position(is_word);
+            let mut tokens = tokens.to_vec();
+            tokens.remove(at.expect("just seen"));
+            let mut p = Parser::new(&PostgreSqlDialect {}).with_tokens_with_locations(tokens);
+            let statement = p
+                .parse_statement()
+                .map_err(|e| Error::new(SqlState::SYNTAX_ERROR, e.to_string()))?;
+            w = Words(p);
+            Extra::DropIndexConcurrently(Box::new(statement))
+        }
         _ => {
             if let Some(tokens) = reorder_identity(tokens) {
                 let mut p = Parser::new(&PostgreSqlDialect {}).with_tokens_with_locations(tokens);
@@ -320,23 +319,6 @@ impl Words<'_> {
         }
     }
 
-    /// A parenthesised group, skipped.
-    fn skip_parens(&mut self) -> Result<()> {
-        if !self.0.consume_token(&Token::LParen) {
-            return Ok(());
-        }
-        let mut depth = 1;
-        while depth > 0 {
-            match self.0.next_token().token {
-                Token::LParen => depth += 1,
-                Token::RParen => depth -= 1,
-                Token::EOF => return Err(self.wrong()),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Leaves comments on other objects to the parser.
     fn comment_on_constraint(&mut self) -> Result<Option<Extra>> {
         if !self.eat("comment on constraint") {
@@ -393,70 +375,6 @@ impl Words<'_> {
             names,
             roles,
         }))))
-    }
-
-    fn upkeep(&mut self, first: &str) -> Result<Extra> {
-        self.0.next_token();
-        let more = |w: &Words<'_>| !matches!(w.0.peek_token().token, Token::EOF | Token::SemiColon);
-        let mut relations = vec![];
-        let mut what = Upkept::Skipped;
-        let (tag, mut alone) = match first {
-            "vacuum" => ("VACUUM", true),
-            "analyze" | "analyse" => ("ANALYZE", false),
-            "reindex" => ("REINDEX", false),
-            _ => ("CLUSTER", false),
-        };
-        self.skip_parens()?;
-        match first {
-            "vacuum" | "analyze" | "analyse" => {
-                while ["full", "freeze", "verbose", "analyze", "analyse"]
-                    .iter()
-                    .any(|w| self.eat(w))
-                {}
-                if more(self) {
-                    loop {
-                        relations.push(self.name()?);
-                        self.skip_parens()?;
-                        if !self.0.consume_token(&Token::Comma) {
-                            break;
-                        }
-                    }
-                }
-            }
-            "reindex" => {
-                let kind = ["index", "table", "schema", "database", "system"];
-                let Some(kind) = kind.iter().find(|k| self.at(k)) else {
-                    return Err(self.wrong());
-                };
-                self.eat(kind);
-                alone =
-                    self.eat("concurrently") || matches!(*kind, "schema" | "database" | "system");
-                let name = self.name()?;
-                what = match *kind {
-                    "index" => Upkept::Index,
-                    "table" => Upkept::Table,
-                    "schema" => Upkept::Schema,
-                    _ => Upkept::Database,
-                };
-                relations.push(name);
-            }
-            _ => {
-                what = Upkept::Table;
-                self.eat("verbose");
-                if more(self) {
-                    relations.push(self.name()?);
-                    if self.eat("using") {
-                        self.ident()?;
-                    }
-                }
-            }
-        }
-        Ok(Extra::Upkeep {
-            tag,
-            what,
-            relations,
-            alone,
-        })
     }
 
     /// CREATE USER, ALTER SEQUENCE, ALTER … RENAME, SET SCHEMA, DROP IDENTITY.
@@ -638,7 +556,10 @@ impl Words<'_> {
         let options =
             column && matches!(word(skip + 2).as_str(), "set" | "reset") && parenthesis(skip + 3);
         let cluster = word(0) == "cluster" || word(0) == "set" && word(1) == "without";
-        if !(set_schema || drops_identity || alters_identity || options || tuning || cluster) {
+        // Storage parameters are not kept.
+        let reset = word(0) == "reset" && parenthesis(1);
+        let unkept = tuning || cluster || reset;
+        if !(set_schema || drops_identity || alters_identity || options || unkept) {
             return Ok(None);
         }
         for _ in 0..start {
@@ -671,14 +592,9 @@ impl Words<'_> {
         if options {
             return self.column_options(name, if_exists).map(Some);
         }
-        // How a column is stored or sampled, and the order of CLUSTER, mean nothing here.
+        // How a table is stored or sampled, and the order of CLUSTER, mean nothing here.
         while self.0.next_token().token != Token::EOF {}
-        Ok(Some(Extra::Upkeep {
-            tag: "ALTER TABLE",
-            what: Upkept::Table,
-            relations: vec![name],
-            alone: false,
-        }))
+        Ok(Some(Extra::Upkeep(Upkeep::alter_table(name))))
     }
 
     /// `ALTER c { SET GENERATED … | SET option | RESTART … } …`.

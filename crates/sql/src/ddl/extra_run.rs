@@ -1,12 +1,12 @@
 //! Running the statements of [`super::extra`].
 
-use super::extra::{Extra, Upkept};
+use super::extra::Extra;
 use super::privileges;
 use super::work::Work;
 use crate::catalog::{self, Resolved};
-use base::schema::{BOOTSTRAP_ROLE, Object, Relation, privilege};
+use base::schema::{Object, Relation, privilege};
 use base::{Error, Result, SqlState};
-use sqlparser::ast::{Ident, ObjectName};
+use sqlparser::ast::{Ident, ObjectName, Statement};
 
 impl Work<'_> {
     /// Runs the statement; its command tag.
@@ -16,6 +16,7 @@ impl Work<'_> {
                 let own = self.statement(s)?;
                 Ok(tag.map_or(own, Into::into))
             }
+            Extra::DropIndexConcurrently(s) => self.drop_index_concurrently(s),
             Extra::CreateSequence {
                 name,
                 if_not_exists,
@@ -83,15 +84,6 @@ impl Work<'_> {
                 }
                 Ok("ALTER TABLE".into())
             }
-            Extra::Upkeep {
-                tag,
-                what,
-                relations,
-                alone,
-            } => {
-                self.look_after(tag, *what, relations, *alone)?;
-                Ok((*tag).into())
-            }
             Extra::CommentOnConstraint { name, table, text } => {
                 self.comment_on_constraint(name, table, text.as_deref())
             }
@@ -99,86 +91,21 @@ impl Work<'_> {
             Extra::StoredSetting(s) => self.store_setting(s),
             Extra::RoleGrant(g) => self.grant_roles(g),
             Extra::DefaultPrivileges(d) => self.alter_default_privileges(d),
-            Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
+            Extra::Lock(_) | Extra::Upkeep(_) => {
+                Err(Error::internal("a lock is no change of the schema"))
+            }
             Extra::Refused(what) => Err(Error::unsupported(what)),
         }
     }
 
-    /// VACUUM and its like: 25001 inside of a block where the statement has to be alone.
-    fn look_after(
-        &mut self,
-        tag: &str,
-        what: Upkept,
-        relations: &[ObjectName],
-        alone: bool,
-    ) -> Result<()> {
-        if alone && self.ctx.in_transaction_block {
-            return Err(Error::new(
-                SqlState::ACTIVE_SQL_TRANSACTION,
-                format!("{tag} cannot run inside a transaction block"),
-            ));
-        }
-        for r in relations {
-            self.upkeep(tag, what, r)?;
-        }
-        Ok(())
-    }
-
-    /// Whether the role may have this looked after: 42501, or a warning where VACUUM and ANALYZE skip it.
-    fn upkeep(&mut self, tag: &str, what: Upkept, name: &ObjectName) -> Result<()> {
-        match what {
-            Upkept::Schema => {
-                let (_, n) = self.split(name)?;
-                let id = self.namespace(&n)?;
-                let owner = self.schema.namespace(id).expect("found").owner;
-                return self.must_own("schema", &n, owner);
-            }
-            Upkept::Database => {
-                let (_, n) = self.split(name)?;
-                if n != self.ctx.database {
-                    return Err(Error::new(
-                        SqlState::FEATURE_NOT_SUPPORTED,
-                        "can only reindex the currently open database",
-                    ));
-                }
-                return self.must_own("database", &n, BOOTSTRAP_ROLE);
-            }
-            Upkept::Skipped | Upkept::Table | Upkept::Index => {}
-        }
-        let found = self.resolve(name)?;
-        let (kind, owner) = match &found {
-            Resolved::Relation(r) => super::alter::kind_and_owner(r),
-            Resolved::Index(t, _) => ("index", t.def.owner),
-            Resolved::Virtual(_) => ("table", BOOTSTRAP_ROLE),
+    fn drop_index_concurrently(&mut self, s: &Statement) -> Result<String> {
+        let refused = match s {
+            Statement::Drop { cascade: true, .. } => "CASCADE",
+            Statement::Drop { names, .. } if names.len() > 1 => "dropping multiple objects",
+            _ => return self.statement(s),
         };
-        if what == Upkept::Skipped {
-            let word = tag.to_lowercase();
-            let name = found.name().to_owned();
-            let why = if !self.has_rights_of(owner) {
-                match found {
-                    Resolved::Virtual(_) => format!("only superuser can {word} it"),
-                    _ => format!("only table or database owner can {word} it"),
-                }
-            } else if !matches!(
-                found,
-                Resolved::Relation(Relation::Table(_)) | Resolved::Virtual(_)
-            ) {
-                format!("cannot {word} non-tables or special system tables")
-            } else {
-                return Ok(());
-            };
-            let message = format!("skipping \"{name}\" --- {why}");
-            self.say("WARNING", SqlState::WARNING, message, String::new());
-            return Ok(());
-        }
-        let wanted = match what {
-            Upkept::Index => "index",
-            _ => "table",
-        };
-        if kind != wanted {
-            return Err(self.wrong_kind(&found, wanted));
-        }
-        self.must_own(kind, found.name(), owner)
+        let what = format!("DROP INDEX CONCURRENTLY does not support {refused}");
+        Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what))
     }
 
     fn set_schema(&mut self, name: &ObjectName, if_exists: bool, schema: &Ident) -> Result<()> {

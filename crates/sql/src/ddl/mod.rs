@@ -44,6 +44,7 @@ mod role;
 mod sequence;
 mod settings;
 pub mod split;
+mod upkeep;
 mod user_type;
 mod view;
 mod work;
@@ -206,7 +207,6 @@ pub fn is_ddl(stmt: &Statement) -> bool {
         S::DropPolicy(_) | S::DropExtension(_) | S::DropTrigger(_) | S::DropOperator(_) => true,
         S::DropOperatorFamily(_) | S::DropOperatorClass(_) => true,
         S::Truncate(_) | S::Comment { .. } | S::Grant(_) | S::Revoke(_) => true,
-        S::Vacuum(_) | S::Analyze(_) => true,
         _ => false,
     }
 }
@@ -273,8 +273,6 @@ impl Work<'_> {
                 ..
             } => self.drop_statement(*object_type, *if_exists, names, *cascade),
             S::Truncate(t) => self.truncate(t),
-            S::Vacuum(_) => Ok("VACUUM".into()),
-            S::Analyze(_) => Ok("ANALYZE".into()),
             other => Err(Error::unsupported(first_words(&other.to_string()))),
         }
     }
@@ -347,14 +345,14 @@ fn first_words(text: &str) -> String {
 pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome, Stop> {
     match e {
         Extra::Lock(l) => lock::execute(l, txn, ctx),
-        // Nothing changes: no need to wait for who changes something.
-        Extra::Upkeep { .. } | Extra::Refused(_) => {
-            let schema = (*txn.catalog().schema).clone();
-            let mut no_oid = || 0;
-            let mut work = Work::new(schema, ctx, &mut no_oid);
-            let tag = work.extra(e)?;
-            let (_, _, notices) = work.finish();
-            Ok(DdlOutcome { tag, notices })
+        Extra::Upkeep(u) => upkeep::execute(u, txn, ctx),
+        Extra::Refused(what) => Err(Error::unsupported(what).into()),
+        Extra::DropIndexConcurrently(s) => {
+            if ctx.in_transaction_block {
+                let what = "DROP INDEX CONCURRENTLY cannot run inside a transaction block";
+                return Err(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, what).into());
+            }
+            run(txn, ctx, &s.to_string(), |w| w.extra(e))
         }
         Extra::Statement(s, _) => run(txn, ctx, &s.to_string(), |w| w.extra(e)),
         Extra::CreateUser { .. } => run(txn, ctx, "CREATE ROLE", |w| w.extra(e)),

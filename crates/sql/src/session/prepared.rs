@@ -41,7 +41,7 @@ impl Ddl {
         use crate::ddl::Extra as E;
         match self {
             Ddl::Statement(_) => true,
-            Ddl::Extra(e) => !matches!(**e, E::Upkeep { .. } | E::Lock(_) | E::Refused(_)),
+            Ddl::Extra(e) => !matches!(**e, E::Upkeep(_) | E::Lock(_) | E::Refused(_)),
         }
     }
 }
@@ -608,12 +608,10 @@ impl<E: Engine> Session<E> {
 
     fn keep_portals(&mut self, stays: impl Fn(&Portal) -> bool) {
         self.unnamed_portal = None;
-        if !self.portals.is_empty() {
-            self.portals.retain(|_, p| stays(p));
-            let held = &self.portals;
-            let cursors = self.state.cursors.get_mut();
-            cursors.retain(|c| held.contains_key(&*c.name));
-        }
+        self.portals.retain(|_, p| stays(p));
+        let held = &self.portals;
+        let cursors = self.state.cursors.get_mut();
+        cursors.retain(|c| held.contains_key(&*c.name));
     }
 
     /// Ends portals made after a savepoint.

@@ -7,6 +7,8 @@ pub enum Kind {
     /// Bounds in the setting's unit.
     Int(i64, i64, Unit),
     Real(f64, f64),
+    /// A time with a fraction of milliseconds.
+    RealMilliseconds(f64, f64),
     Enum(&'static [&'static str]),
     Text,
 }

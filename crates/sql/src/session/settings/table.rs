@@ -21,7 +21,7 @@ pub(super) const fn s(
     }
 }
 
-use Kind::{Bool, Enum, Int, Real, Text};
+use Kind::{Bool, Enum, Int, Real, RealMilliseconds, Text};
 use Scope::{Internal, Postmaster, Superuser, User};
 use Unit::{Kilobytes, Milliseconds, None as Plain};
 
@@ -242,6 +242,14 @@ const AFTER: &[Setting] = &[
         User,
         false,
         "Sets default text search configuration.",
+    ),
+    s(
+        "default_toast_compression",
+        "pglz",
+        Enum(&["pglz", "lz4"]),
+        User,
+        false,
+        "Sets the default compression method for compressible values.",
     ),
     s(
         "default_transaction_deferrable",
@@ -1078,6 +1086,14 @@ const AFTER: &[Setting] = &[
         "Lists shared libraries to preload into each backend.",
     ),
     s(
+        "session_replication_role",
+        "origin",
+        Enum(&["origin", "local"]),
+        Superuser,
+        false,
+        "Sets the session's behavior for triggers and rewrite rules.",
+    ),
+    s(
         "shared_preload_libraries",
         "",
         Text,
@@ -1294,6 +1310,54 @@ const AFTER: &[Setting] = &[
         "Treats \"expr=NULL\" as \"expr IS NULL\".",
     ),
     s(
+        "vacuum_cost_delay",
+        "0",
+        RealMilliseconds(0.0, 100.0),
+        User,
+        false,
+        "Vacuum cost delay in milliseconds.",
+    ),
+    s(
+        "vacuum_cost_limit",
+        "200",
+        Int(1, 10_000, Plain),
+        User,
+        false,
+        "Vacuum cost amount available before napping.",
+    ),
+    s(
+        "vacuum_cost_page_dirty",
+        "20",
+        Int(0, 10_000, Plain),
+        User,
+        false,
+        "Vacuum cost for a page dirtied by vacuum.",
+    ),
+    s(
+        "vacuum_cost_page_hit",
+        "1",
+        Int(0, 10_000, Plain),
+        User,
+        false,
+        "Vacuum cost for a page found in the buffer cache.",
+    ),
+    s(
+        "vacuum_cost_page_miss",
+        "2",
+        Int(0, 10_000, Plain),
+        User,
+        false,
+        "Vacuum cost for a page not found in the buffer cache.",
+    ),
+    s(
+        "vacuum_failsafe_age",
+        "1600000000",
+        Int(0, 2_100_000_000, Plain),
+        User,
+        false,
+        "Age at which VACUUM should trigger failsafe to avoid a wraparound outage.",
+    ),
+    s(
         "vacuum_freeze_min_age",
         "50000000",
         Int(0, MAX, Plain),
@@ -1308,6 +1372,30 @@ const AFTER: &[Setting] = &[
         User,
         false,
         "Age at which VACUUM should scan whole table to freeze tuples.",
+    ),
+    s(
+        "vacuum_multixact_failsafe_age",
+        "1600000000",
+        Int(0, 2_100_000_000, Plain),
+        User,
+        false,
+        "Multixact age at which VACUUM should trigger failsafe to avoid a wraparound outage.",
+    ),
+    s(
+        "vacuum_multixact_freeze_min_age",
+        "5000000",
+        Int(0, 1_000_000_000, Plain),
+        User,
+        false,
+        "Minimum age at which VACUUM should freeze a MultiXactId in a table row.",
+    ),
+    s(
+        "vacuum_multixact_freeze_table_age",
+        "150000000",
+        Int(0, 2_000_000_000, Plain),
+        User,
+        false,
+        "Multixact age at which VACUUM should scan whole table to freeze tuples.",
     ),
     s(
         "wal_level",

@@ -6,6 +6,7 @@ use crate::types::zone::Zone;
 use crate::types::{self, OutputSettings};
 use base::{Error, Result, SqlState, Type, Value};
 use compact_str::{CompactString, format_compact};
+use std::fmt::Display;
 use std::time::Duration;
 
 /// The canonical form of a value given for a setting; 22023 when it is none. `old` is the value in force.
@@ -34,6 +35,13 @@ pub fn canonical(s: &Setting, v: &str, old: &str) -> Result<CompactString> {
                 Ok(format_compact!("{x}"))
             } else {
                 Err(bad())
+            }
+        }
+        Kind::RealMilliseconds(lo, hi) => {
+            let ms = number(s, v, Unit::Milliseconds)?;
+            match (lo..=hi).contains(&ms) {
+                true => Ok(with_unit_of_time(ms)),
+                false => Err(out_of_range(s, ms, &lo, &hi, Unit::Milliseconds)),
             }
         }
         Kind::Enum(names) => {
@@ -187,7 +195,8 @@ fn units(unit: Unit) -> &'static [(&'static str, f64)] {
     }
 }
 
-fn integer(s: &Setting, v: &str, lo: i64, hi: i64, unit: Unit) -> Result<CompactString> {
+/// The number that a text says, in the setting's unit.
+fn number(s: &Setting, v: &str, unit: Unit) -> Result<f64> {
     let t = v.trim();
     let end = t
         .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '-' | '+')))
@@ -203,22 +212,39 @@ fn integer(s: &Setting, v: &str, lo: i64, hi: i64, unit: Unit) -> Result<Compact
             .map(|(_, f)| *f)
             .ok_or_else(|| invalid(s.name, v))?
     };
-    let n = (number * factor).round();
+    Ok(number * factor)
+}
+
+fn out_of_range(s: &Setting, n: f64, lo: &dyn Display, hi: &dyn Display, unit: Unit) -> Error {
+    let u = match unit {
+        Unit::Milliseconds => " ms",
+        Unit::Kilobytes => " kB",
+        Unit::None => "",
+    };
+    let name = s.name;
+    let what =
+        format!("{n}{u} is outside the valid range for parameter \"{name}\" ({lo}{u} .. {hi}{u})");
+    Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
+}
+
+fn integer(s: &Setting, v: &str, lo: i64, hi: i64, unit: Unit) -> Result<CompactString> {
+    let n = number(s, v, unit)?.round();
     if !(lo as f64..=hi as f64).contains(&n) {
-        let u = match unit {
-            Unit::Milliseconds => " ms",
-            Unit::Kilobytes => " kB",
-            Unit::None => "",
-        };
-        return Err(Error::new(
-            SqlState::INVALID_PARAMETER_VALUE,
-            format!(
-                "{n}{u} is outside the valid range for parameter \"{}\" ({lo}{u} .. {hi}{u})",
-                s.name
-            ),
-        ));
+        return Err(out_of_range(s, n, &lo, &hi, unit));
     }
     Ok(with_unit(n as i64, unit))
+}
+
+/// Milliseconds as a whole number of the largest unit that there is.
+fn with_unit_of_time(ms: f64) -> CompactString {
+    let us = (ms * 1000.0).round() as i64;
+    let fits = |u: &&(&str, f64)| us % ((u.1 * 1000.0).round() as i64) == 0;
+    match TIMES.iter().find(fits) {
+        Some((name, f)) if us > 0 => {
+            format_compact!("{}{name}", us / (f * 1000.0).round() as i64)
+        }
+        _ => format_compact!("{us}"),
+    }
 }
 
 /// A number with the largest unit that divides it, as SHOW prints it.
