@@ -141,6 +141,7 @@ pub struct CursorRow {
     pub name: String,
     pub statement: String,
     pub is_holdable: bool,
+    pub is_binary: bool,
     pub is_scrollable: bool,
     pub creation_time: i64,
 }

@@ -406,7 +406,7 @@ pub(super) fn pg_cursors(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("name", text(&c.name)),
             ("statement", text(&c.statement)),
             ("is_holdable", Value::Bool(c.is_holdable)),
-            ("is_binary", Value::Bool(false)),
+            ("is_binary", Value::Bool(c.is_binary)),
             ("is_scrollable", Value::Bool(c.is_scrollable)),
             ("creation_time", time(Some(c.creation_time))),
         ]);

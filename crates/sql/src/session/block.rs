@@ -596,6 +596,10 @@ impl<E: Engine> Session<E> {
         let at = self.find_savepoint(name)?;
         let txn = self.block.txn.as_mut().expect("a savepoint needs one");
         txn.release_savepoint(name)?;
+        // As in PostgreSQL READ ONLY that was said since ends with the savepoint, too.
+        let (said, was) = self.block.savepoints[at].read_only;
+        txn.set_read_only(was);
+        self.block.modes.read_only = said;
         self.block.savepoints.truncate(at);
         Ok(())
     }

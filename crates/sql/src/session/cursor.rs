@@ -23,8 +23,10 @@ use super::utility::{Direction, Utility};
 use super::variables::{all, fitting};
 use crate::catalog::CursorRow;
 use crate::engine::Engine;
+use crate::plan::Prepared;
 use base::{Error, Result, SqlState, Value};
 use std::sync::Arc;
+use txn::Stop;
 
 /// Whether a cursor outlives its transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,42 +125,34 @@ impl<E: Engine> Session<E> {
             let placed = self.place().await;
             placed.map_err(|e| self.or_elsewhere(e))?;
         }
-        let txn = self.block.txn.as_mut().expect("begun");
-        txn.begin_statement()?;
-        self.placed();
-        // It has the columns that its tables have there.
-        let types: Vec<_> = values.iter().map(|(_, t)| t.ty.oid()).collect();
-        let st = self.statement(Some(query.clone()), &types);
-        let st = Arc::new(match values.is_empty() {
-            true => without_parameters(st)?,
-            false => st?,
-        });
-        let values = values.iter().map(|(v, _)| v.clone()).collect();
-        let Body::Rows(_) = st.body else {
-            return Err(Error::internal("a cursor without rows").into());
+        let (st, plan, values) = loop {
+            let txn = self.block.txn.as_mut().expect("begun");
+            txn.begin_statement()?;
+            self.placed();
+            // It has the columns that its tables have there.
+            let types: Vec<_> = values.iter().map(|(_, t)| t.ty.oid()).collect();
+            let st = self.statement(Some(query.clone()), &types);
+            let st = Arc::new(match values.is_empty() {
+                true => without_parameters(st)?,
+                false => st?,
+            });
+            let values = values.iter().map(|(v, _)| v.clone()).collect();
+            let Body::Rows(_) = st.body else {
+                return Err(Error::internal("a cursor without rows").into());
+            };
+            let plan = self.plan(&st)?;
+            self.check_cursor(&plan.prepared, *scroll == Some(true), *hold)?;
+            // It uses its tables from now on. Who kept it off may have changed them.
+            match self.use_tables(&plan.prepared) {
+                Ok(()) => break (st, plan, values),
+                Err(Stop::Error(e)) => return Err(e.into()),
+                Err(Stop::Restart) => self.block.txn.as_mut().expect("begun").rollback_statement(),
+                Err(Stop::Blocked) => {
+                    self.block.txn.as_mut().expect("begun").rollback_statement();
+                    self.wait_for_lock().await?;
+                }
+            }
         };
-        let plan = self.plan(&st)?;
-        if plan.prepared.writes_in_with() {
-            return Err(Error::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "DECLARE CURSOR must not contain data-modifying statements in WITH",
-            )
-            .into());
-        }
-        if *scroll == Some(true) && plan.prepared.locks_rows {
-            return Err(Error::unsupported("DECLARE SCROLL CURSOR … FOR UPDATE")
-                .detail("Scrollable cursors must be READ ONLY.")
-                .into());
-        }
-        if *hold && plan.prepared.locks_rows {
-            let what = "DECLARE CURSOR WITH HOLD ... FOR UPDATE";
-            let e = Error::unsupported(what).detail("Holdable cursors must be READ ONLY.");
-            return Err(e.into());
-        }
-        // As PostgreSQL, which asks when a cursor is opened: FETCH goes on after a REVOKE.
-        let role = self.state.current_role.get();
-        let schema = self.block.txn.as_ref().expect("begun").catalog();
-        super::planner_api::check_privileges(&schema.schema, role, &plan.prepared)?;
         self.note_used(&plan.prepared);
         let mut run = Run::new(st.clone(), plan, values, Formats::Text);
         let txn = self.block.txn.as_mut().expect("begun");
@@ -171,14 +165,37 @@ impl<E: Engine> Session<E> {
         }
         self.state.cursors.get_mut().push(CursorRow {
             name: name.clone(),
-            statement: st.text.to_string(),
+            statement: self.handle.activity.lock().query.to_string(),
             is_holdable: *hold,
+            is_binary: *binary,
             is_scrollable: portal.cursor.scroll,
             creation_time: self.state.statement_start.get(),
         });
         self.rest_now(&mut portal, true);
         self.portals.insert(name.as_str().into(), portal);
         Ok(())
+    }
+
+    /// What a cursor cannot be, and whether the role may read what it reads.
+    fn check_cursor(&mut self, p: &Prepared, scroll: bool, hold: bool) -> Result<()> {
+        if p.writes_in_with() {
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "DECLARE CURSOR must not contain data-modifying statements in WITH",
+            ));
+        }
+        if scroll && p.locks_rows {
+            return Err(Error::unsupported("DECLARE SCROLL CURSOR … FOR UPDATE")
+                .detail("Scrollable cursors must be READ ONLY."));
+        }
+        if hold && p.locks_rows {
+            let what = "DECLARE CURSOR WITH HOLD ... FOR UPDATE";
+            return Err(Error::unsupported(what).detail("Holdable cursors must be READ ONLY."));
+        }
+        // As PostgreSQL, which asks when a cursor is opened: FETCH goes on after a REVOKE.
+        let role = self.state.current_role.get();
+        let schema = self.block.txn.as_ref().expect("begun").catalog();
+        super::planner_api::check_privileges(&schema.schema, role, p)
     }
 
     /// Before a commit: cursors WITH HOLD make the rows that they have not given yet. After an error the transaction must be rolled back.
@@ -288,6 +305,7 @@ impl<E: Engine> Session<E> {
             self.portals.insert(name.into(), p);
         } else {
             self.rest_now(&mut p, false);
+            self.state.cursors.get_mut().retain(|c| c.name != name);
         }
         // It is here, and nowhere else.
         let n = r.map_err(Exit::never_elsewhere)?;

@@ -562,6 +562,9 @@ impl<E: Engine> Session<E> {
     /// Takes the schema that the transaction sees for functions and catalogs.
     pub(super) fn look_at_schema(&mut self) {
         let txn = self.block.txn.as_ref().expect("begun");
+        let goes_on = self.state.txn_id.get() == Some(txn.id());
+        let assigned = goes_on && self.state.txn_assigned.get();
+        self.state.txn_assigned.set(assigned || txn.has_writes());
         self.state.txn_id.set(Some(txn.id()));
         self.state.isolation.set(txn.isolation());
         let forwards = self.forwards();
@@ -711,7 +714,7 @@ impl<E: Engine> Session<E> {
 
     /// Takes the locks on tables that the statement takes by itself. A SELECT that is a transaction of its own takes them only where a
     /// LOCK TABLE may be in its way.
-    fn use_tables(&mut self, p: &Prepared) -> txn::Result<()> {
+    pub(super) fn use_tables(&mut self, p: &Prepared) -> txn::Result<()> {
         let alone = self.block.kind == block::Kind::None && p.read_only && !p.locks_rows;
         let txn = self.block.txn.as_mut().expect("begun");
         if alone && !txn.tables_are_locked() {

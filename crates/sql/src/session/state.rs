@@ -54,6 +54,8 @@ pub(super) struct State<E: Engine> {
     /// The schema as the running transaction sees it, for functions that look names up.
     pub catalog: RefCell<Arc<Catalog>>,
     pub txn_id: Cell<Option<u64>>,
+    /// The running transaction has written, or its number was asked for.
+    pub txn_assigned: Cell<bool>,
     /// The running transaction may not write.
     pub read_only: Cell<bool>,
     pub isolation: Cell<Isolation>,
@@ -100,6 +102,7 @@ impl<E: Engine> State<E> {
             statement_start: Cell::new(0),
             catalog: RefCell::new(shared.engine.catalog()),
             txn_id: Cell::new(None),
+            txn_assigned: Cell::new(false),
             read_only: Cell::new(false),
             isolation: Cell::new(Isolation::ReadCommitted),
             forward: Cell::new(false),
@@ -581,8 +584,12 @@ impl<E: Engine> SessionContext for State<E> {
         Ok(())
     }
 
-    fn transaction_id(&self, _assign: bool) -> Option<i64> {
-        self.txn_id.get().map(|id| id as i64)
+    fn transaction_id(&self, assign: bool) -> Option<i64> {
+        if assign {
+            self.txn_assigned.set(true);
+        }
+        let id = self.txn_id.get().map(|id| id as i64);
+        id.filter(|_| self.txn_assigned.get())
     }
 
     fn server_start(&self) -> i64 {
@@ -855,6 +862,15 @@ fn setting_row(
         Kind::Real(lo, hi) => {
             row.vartype = "real";
             (row.min_val, row.max_val) = (Some(lo.to_string()), Some(hi.to_string()));
+        }
+        Kind::RealMilliseconds(lo, hi) => {
+            row.vartype = "real";
+            (row.min_val, row.max_val) = (Some(lo.to_string()), Some(hi.to_string()));
+            row.unit = Some("ms".into());
+            row.setting = super::settings::bare(&row.setting, Unit::Milliseconds);
+            row.reset_val = row
+                .reset_val
+                .map(|r| super::settings::bare(&r, Unit::Milliseconds));
         }
         Kind::Enum(names) => {
             row.vartype = "enum";
