@@ -2,7 +2,7 @@
 //!
 //! The DETAIL of a broken constraint shows a row or a key. It is told to roles that may read the table, as PostgreSQL does: a role with
 //! UPDATE or INSERT alone learns that the constraint is broken, not what the row holds. A key that references nothing is named without its
-//! values.
+//! values. The error of WITH CHECK OPTION names its table for this question alone: PostgreSQL's names none.
 //!
 //! Left out on purpose: showing the columns alone that the statement itself has set.
 
@@ -11,7 +11,7 @@ use base::schema::{Schema, privilege};
 use base::{Error, Oid, SqlState};
 
 impl<E: Engine> Session<E> {
-    /// The error without what the current role may not read; none: it may be told as it is.
+    /// The error as it is told, where that is another one: without what the current role may not read.
     pub(super) fn without_rows(&mut self, e: &Error) -> Option<Error> {
         let f = e.fields();
         if f.table.is_empty() || !shows_row(&f.detail) {
@@ -19,14 +19,21 @@ impl<E: Engine> Session<E> {
         }
         let role = self.state.current_role.get();
         let schema = &self.state.catalog.get_mut().schema;
-        if may_read(schema, role, shown_table(schema, e)) {
+        let may_read = may_read(schema, role, shown_table(schema, e));
+        let nameless = f.code == SqlState::WITH_CHECK_OPTION_VIOLATION;
+        if may_read && !nameless {
             return None;
         }
         let detail = match f.code {
+            _ if may_read => f.detail.clone(),
             SqlState::FOREIGN_KEY_VIOLATION => without_key(&f.detail),
             _ => String::new(),
         };
-        Some(e.clone().detail(detail))
+        let told = e.clone().detail(detail);
+        Some(match nameless {
+            true => told.table("", ""),
+            false => told,
+        })
     }
 }
 
