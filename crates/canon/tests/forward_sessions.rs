@@ -85,6 +85,34 @@ async fn a_transaction_that_cannot_move_leaves_nobody_elses_session() {
     assert_eq!(one(&n.superuser, "SELECT count(*) FROM t").await, "1");
 }
 
+/// CONNECTION LIMIT holds at each node: a session at the replica whose transaction runs at the primary is none of the primary's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forwarded_session_counts_where_its_client_is() {
+    if skip() {
+        return;
+    }
+    let n = Narrow::start("").await;
+    rows(
+        &n.superuser,
+        "GRANT SELECT, UPDATE ON t TO worker; ALTER ROLE worker CONNECTION LIMIT 1",
+    )
+    .await;
+    let limit = "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'worker'";
+    until(&n.superuser, limit, "1").await;
+    let w = n.worker().await;
+    rows(&w, "BEGIN; UPDATE t SET v = 7 WHERE id = 1").await;
+    let mut config = n.p.config();
+    config.user("worker");
+    let at_primary = connect_to(&config).await.expect("its first one there");
+    let second = connect_to(&config)
+        .await
+        .map(|_| ())
+        .expect_err("one too many");
+    assert_eq!(sqlstate(&second), "53300");
+    rows(&w, "COMMIT").await;
+    assert_eq!(one(&at_primary, "SELECT v FROM t").await, "7");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_whose_role_is_gone_runs_as_nobody() {
     if skip() {

@@ -49,7 +49,7 @@ use protocol::startup::{
 use protocol::tls::Acceptor;
 use replica::proof::{Claim, Purpose};
 use sql::engine::Engine;
-use sql::session::{Handle, Peer, SERVER_VERSION, Session, TxnStatus};
+use sql::session::{Activity, Handle, Peer, SERVER_VERSION, Session, TxnStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -415,6 +415,7 @@ fn begin<S: Stream, E: Engine>(
         port: origin.address.map(|a| i32::from(a.port())),
         protection: wire.stream.protection().map(shown_protection),
     };
+    handle.activity.lock().between_nodes = hello.purpose.is_some();
     let mut session = Session::start(
         &connections.shared,
         &hello.user,
@@ -710,7 +711,7 @@ fn certified<S: Stream>(wire: &Wire<S>, hello: &Hello) -> Result<()> {
     Err(Error::new(SqlState::INVALID_AUTHORIZATION, what))
 }
 
-/// 53300 when the role of a session that has begun has more of them at this node than it may.
+/// 53300 when the role of a session that has begun has more of them at this node than it may. One that is forwarded is counted where its client is.
 fn check_limit<E: Engine>(connections: &Connections<E>, user: &str) -> Result<()> {
     let catalog = connections.shared.engine.catalog();
     let role = catalog.schema.role_named(user).filter(|r| !r.superuser);
@@ -718,7 +719,8 @@ fn check_limit<E: Engine>(connections: &Connections<E>, user: &str) -> Result<()
         return Ok(());
     };
     let all = connections.shared.sessions.list();
-    let own = all.iter().filter(|h| h.activity.lock().user == role.id);
+    let is_own = |a: &Activity| a.user == role.id && !a.between_nodes;
+    let own = all.iter().filter(|h| is_own(&h.activity.lock()));
     if own.count() <= usize::try_from(limit).unwrap_or(0) {
         return Ok(());
     }

@@ -32,6 +32,8 @@ pub enum Reason {
 #[derive(Clone, Debug, Default)]
 pub struct Activity {
     pub user: Oid,
+    /// Another node's connection: it does the work of sessions that are counted there.
+    pub between_nodes: bool,
     pub application_name: String,
     pub client_addr: Option<String>,
     pub client_port: Option<i32>,
