@@ -57,7 +57,7 @@ fn works(db: &TestDb, sql: &str) {
     assert_eq!(same(db, sql), None, "{sql}");
 }
 
-const READS: [&str; 22] = [
+const READS: &[&str] = &[
     "SELECT * FROM TABLE ORDER BY id",
     "SELECT qty FROM TABLE WHERE id = 3",
     "SELECT worth, sold FROM TABLE WHERE id = 4",
@@ -80,6 +80,30 @@ const READS: [&str; 22] = [
     "WITH x AS (SELECT qty, id FROM TABLE) SELECT x.qty - y.qty FROM x JOIN x y ON x.id = y.id + 1 ORDER BY x.id",
     "SELECT qty::text || '/' || worth FROM TABLE UNION SELECT note FROM TABLE ORDER BY 1",
     "SELECT id FROM TABLE WHERE EXISTS (SELECT 1 FROM TABLE t WHERE t.qty > TABLE.qty) ORDER BY id",
+    "SELECT id FROM TABLE GROUP BY id, qty HAVING sum(qty) > 50 ORDER BY id",
+    "SELECT DISTINCT ON (sold) sold, qty FROM TABLE ORDER BY sold, qty DESC",
+    "SELECT array_agg(qty ORDER BY qty DESC), string_agg(worth::text, ',' ORDER BY id) FROM TABLE",
+    "SELECT count(*) FILTER (WHERE qty > 50), sum(sold) FILTER (WHERE worth < 0) FROM TABLE",
+    "SELECT sold, id, sum(qty) FROM TABLE GROUP BY GROUPING SETS ((sold), (id), ()) ORDER BY 1, 2",
+    "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY qty) FROM TABLE",
+    "SELECT id, rank() OVER (ORDER BY qty), lag(worth) OVER (ORDER BY id) FROM TABLE ORDER BY id",
+    "SELECT id, sum(sold) OVER (ORDER BY qty RANGE BETWEEN 20 PRECEDING AND CURRENT ROW) FROM TABLE ORDER BY id",
+    "SELECT a.id, l.q FROM TABLE a, LATERAL (SELECT max(b.qty) AS q FROM TABLE b WHERE b.qty < a.qty) l ORDER BY 1",
+    "SELECT a.id, b.id FROM TABLE a FULL JOIN TABLE b ON a.qty = b.qty + 10 ORDER BY 1, 2",
+    "SELECT a.id, b.qty FROM TABLE a LEFT JOIN TABLE b ON b.id = a.id + 4 AND b.qty > 50 ORDER BY 1",
+    "SELECT qty FROM TABLE INTERSECT SELECT sold FROM TABLE ORDER BY 1",
+    "SELECT qty FROM TABLE WHERE id < 5 EXCEPT SELECT qty FROM TABLE WHERE id > 3 ORDER BY 1",
+    "SELECT id FROM TABLE WHERE qty = ANY (ARRAY(SELECT qty FROM TABLE WHERE id > 5)) ORDER BY id",
+    "SELECT id FROM TABLE WHERE qty > ALL (SELECT qty FROM TABLE WHERE id < 3) ORDER BY id",
+    "SELECT id FROM TABLE WHERE (qty, id) < (60, 4) ORDER BY id",
+    "SELECT coalesce(nullif(qty, 0), -1), greatest(qty, sold), qty BETWEEN 10 AND 60 FROM TABLE ORDER BY id",
+    "SELECT to_jsonb(qty), jsonb_build_object('n', worth) FROM TABLE ORDER BY id",
+    "SELECT x.n FROM (SELECT qty AS n FROM TABLE ORDER BY id OFFSET 2) x ORDER BY 1",
+    "WITH RECURSIVE r AS (SELECT id, qty FROM TABLE WHERE id = 2 UNION ALL SELECT t.id, t.qty + r.qty FROM TABLE t JOIN r ON t.id = r.id + 1) SELECT * FROM r ORDER BY id",
+    "VALUES ((SELECT qty FROM TABLE WHERE id = 3), (SELECT sum(worth) FROM TABLE))",
+    "SELECT id, qty FROM TABLE WHERE id = 2 FOR SHARE",
+    "SELECT id FROM TABLE ORDER BY qty % 10, id OFFSET 1 FETCH FIRST 3 ROWS ONLY",
+    "SELECT generate_series(1, qty / 40), id FROM TABLE ORDER BY id, 1",
 ];
 
 const WRITES: [&str; 16] = [
@@ -173,6 +197,63 @@ fn changes_of_the_schema_take_all_records_along() {
     let db = pair(3);
     db.run("DROP TABLE s").unwrap();
     assert_eq!(db.spread_values(), 0);
+}
+
+/// Deltas as large as the types, whose shares come to lie far outside of them: 22003 where the plain column says so, and the same values.
+#[test]
+fn at_the_limits_of_a_type_a_value_is_that_of_a_plain_column() {
+    let nines = "9".repeat(36);
+    let limits = [
+        ("int2", "32768", "32767"),
+        ("int4", "2147483648", "2147483647"),
+        ("int8", "9223372036854775808", "9223372036854775807"),
+        ("numeric(36,0)", nines.as_str(), nines.as_str()),
+        ("numeric(5,2)", "999.99", "999.99"),
+    ];
+    for (seed, (ty, low, high)) in limits.into_iter().enumerate() {
+        for mode in ["escrow", "rows"] {
+            let mut rng = Rng::new(seed as u64);
+            let db = TestDb::new();
+            for (table, with) in [("s", " WITH (split = 'v')"), ("p", "")] {
+                let columns = format!("id int PRIMARY KEY, v {ty} NOT NULL");
+                db.run(&format!("CREATE TABLE {table} ({columns}){with}"))
+                    .unwrap();
+                db.run(&format!("INSERT INTO {table} VALUES (1, 0)"))
+                    .unwrap();
+            }
+            db.split_in("s", "v", mode);
+            let (mut done, mut refused) = (0, 0);
+            for turn in 0..80 {
+                if turn % 8 == 0 {
+                    db.spread("s", 3);
+                }
+                let sign = ["+", "-"][rng.index(2)];
+                let amount = match rng.below(4) {
+                    0 => "1",
+                    1 if sign == "-" => low,
+                    _ => high,
+                };
+                let guard = match rng.below(3) {
+                    0 => format!(" AND v >= -{high}"),
+                    1 => " AND v > 0".into(),
+                    _ => String::new(),
+                };
+                let sql = format!("UPDATE TABLE SET v = v {sign} {amount} WHERE id = 1{guard}");
+                match same(&db, &sql) {
+                    None => done += 1,
+                    Some(code) => {
+                        assert_eq!(code, SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "{sql}");
+                        refused += 1;
+                    }
+                }
+                works(&db, "SELECT v FROM TABLE");
+            }
+            assert!(
+                done > 10 && refused > 10,
+                "{ty}: {done} done, {refused} refused"
+            );
+        }
+    }
 }
 
 #[test]
