@@ -7,6 +7,7 @@
 //! psql      asks one server                    sessions  connections that may wait
 //! repair    keeps the tables alike             tester    runs the permutations
 //! verdict   compares two answers               table, judge   the form of results; what they say
+//! decided   which different results stay
 //!     └──────────────▶ report: shares, what differs, docs/results/DATE-regress.md ◀───────┘
 //! ```
 //! The share of units that give PostgreSQL's result or its error is *repaired*: a statement that was refused does not spoil those
@@ -15,6 +16,7 @@
 //!
 //! Left out on purpose: the suite's C library, and the specs that need prepared transactions.
 
+mod decided;
 mod judge;
 mod psql;
 mod repair;
@@ -110,7 +112,7 @@ pub fn main(args: &[String]) -> Result<()> {
             revive: &mut revive,
         };
         let judged = statements(&suite, &o.only, run, &kept)?;
-        report::statements(&judged)
+        report::statements(&judged, &decided::Decided::read()?)
     };
     if o.only.is_empty() {
         let (name, title) = match o.isolation {

@@ -3,6 +3,7 @@
 //! The page in `docs/results` has figures and canon's own words only, since no text of the suite is kept in the repository. The whole
 //! list, with each unit and both answers, is a file in the target directory.
 
+use super::decided::Decided;
 use super::judge::{Outcome, Ran};
 use super::psql::Answer;
 use super::statements::Judged;
@@ -97,7 +98,7 @@ pub fn keep(judged: &[Judged], kept: &Path) -> Result<()> {
 }
 
 /// The page.
-pub fn statements(judged: &[Judged]) -> String {
+pub fn statements(judged: &[Judged], decided: &Decided) -> String {
     let t = Tally::of(judged);
     let mut page = String::new();
     let _ = writeln!(
@@ -116,6 +117,7 @@ pub fn statements(judged: &[Judged]) -> String {
         let n = t.count(*v);
         let _ = writeln!(page, "| {what} | {n} | {} |", share(n, t.all()));
     }
+    page += &different(judged, decided);
     page += &reasons(judged, "Refused", &[Verdict::Refused]);
     page += &reasons(
         judged,
@@ -130,6 +132,32 @@ pub fn statements(judged: &[Judged]) -> String {
     );
     page += &files(judged);
     page
+}
+
+/// Why results differ, and the places that nobody has looked at.
+fn different(judged: &[Judged], decided: &Decided) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut open: Vec<String> = Vec::new();
+    for j in judged.iter().filter(|j| j.verdict == Verdict::Different) {
+        match decided.reason(&j.file, j.unit.line) {
+            Some(reason) => *counts.entry(reason).or_default() += 1,
+            None => open.push(format!("{}:{}", j.file, j.unit.line)),
+        }
+    }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(reason, n)| (std::cmp::Reverse(*n), *reason));
+    let mut text = format!(
+        "\n## Different results\n\n**{} of them are not decided.**",
+        open.len()
+    );
+    if !open.is_empty() {
+        let _ = write!(text, " They are {}.", open.join(", "));
+    }
+    text += "\n\n| units | what is decided |\n|---|---|\n";
+    for (reason, n) in counts {
+        let _ = writeln!(text, "| {n} | {reason} |");
+    }
+    text
 }
 
 /// The most frequent reasons of some verdicts.
@@ -268,5 +296,10 @@ mod tests {
         assert_eq!((t.all(), t.right(), t.near()), (4, 2, 3));
         assert_eq!(internal(&all), 1);
         assert!(reasons(&all, "x", &[Verdict::Refused]).contains("| 1 | 0A000 no |"));
+        let page = different(
+            &[judged(Verdict::Different, None)],
+            &Decided::read().unwrap(),
+        );
+        assert!(page.contains("**1 of them are not decided.** They are f:1."));
     }
 }

@@ -162,9 +162,10 @@ impl Runner<'_> {
 }
 
 impl Pair<'_> {
+    /// Whether one of the two psqls answers no more: also where a script leaves at canon alone, for something that is not there.
     fn is_gone(&self, j: &Judged) -> bool {
         let gone = |a: &Answer| matches!(a.end, End::Lost | End::Silent);
-        gone(&j.ours) || gone(&j.theirs)
+        gone(&j.ours) || gone(&j.theirs) || j.ours.end != j.theirs.end
     }
 
     /// Starts psql anew at both, so that their sessions are alike.
