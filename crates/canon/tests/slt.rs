@@ -233,6 +233,7 @@ macro_rules! files {
 
 files! {
     bits
+    spelled split_limits suites upkeep
     enums domains extensions
     aggregates answers arithmetic arrays
     catalog composites constraints cursors

@@ -1,10 +1,10 @@
-//! ARRAY[…], and assignment to an element.
+//! ARRAY[…], and assignment to an element, or to a part of `jsonb`.
 
 use super::expr::Env;
 use super::through::Writable;
 use super::{Binder, Bound, Scope};
 use crate::expr::Expr;
-use crate::functions::SET_ELEMENT;
+use crate::functions::{SET_ELEMENT, SET_MEMBER};
 use crate::logical::write::ColumnSource;
 use crate::types::cast::CastKind;
 use base::{ColumnType, Error, Result, SqlState, Type};
@@ -94,6 +94,9 @@ impl Binder<'_> {
         let plain = ast::ObjectName::from(vec![ast::Ident::with_quote('"', column)]);
         let at = self.assignable(to, &plain)?;
         let c = &to.table.def.columns[at];
+        if c.ty().ty == Type::Jsonb && !c.generated {
+            return self.assign_member(to, at, &subscripts, value, scope, out);
+        }
         let Some(element) = c.ty().ty.element() else {
             let what = format!(
                 "cannot subscript type {} because it does not support subscripting",
@@ -134,6 +137,52 @@ impl Binder<'_> {
             Bound::new(value, element),
         ];
         let whole = self.call(SET_ELEMENT, args)?;
+        out[at] = ColumnSource::Expr(whole.expr);
+        Ok(())
+    }
+
+    /// `SET j['a'] = value`, of `jsonb`.
+    fn assign_member(
+        &mut self,
+        to: &Writable,
+        at: usize,
+        subscripts: &[Ast],
+        value: &Ast,
+        scope: &Scope<'_>,
+        out: &mut [ColumnSource],
+    ) -> Result<()> {
+        let whole = self.so_far(to, at, out);
+        let mut items = Vec::with_capacity(subscripts.len());
+        let mut is_number = false;
+        for (i, s) in subscripts.iter().enumerate() {
+            let b = self.expr(s, &mut Env::plain(scope, "UPDATE"))?;
+            is_number |= i == 0 && b.ty.ty == Type::Int4;
+            items.push(match b.ty.ty {
+                Type::Int4 => self.explicit_cast(b, Type::Text.into())?.expr,
+                Type::Text | Type::Unknown => self.coerce(b, Type::Text)?,
+                other => {
+                    let ty = crate::types::typename::format_type(other, -1);
+                    let what = format!("subscript type {ty} is not supported");
+                    let hint = "jsonb subscript must be coercible to either integer or text.";
+                    return Err(Error::new(SqlState::DATATYPE_MISMATCH, what).hint(hint));
+                }
+            });
+        }
+        let path = Expr::Array {
+            element: Type::Text,
+            items,
+            nested: false,
+        };
+        let b = self.expr(value, &mut Env::plain(scope, "UPDATE"))?;
+        let name = &to.table.def.columns[at].name;
+        let value = self.assign(b, name, Type::Jsonb.into())?;
+        let args = vec![
+            Bound::new(whole, Type::Jsonb),
+            Bound::new(path, Type::TextArray),
+            Bound::new(value, Type::Jsonb),
+            Bound::new(Expr::Const(base::Value::Bool(is_number)), Type::Bool),
+        ];
+        let whole = self.call(SET_MEMBER, args)?;
         out[at] = ColumnSource::Expr(whole.expr);
         Ok(())
     }

@@ -5,8 +5,9 @@ use super::expr::Env;
 use super::{Binder, Bound};
 use crate::catalog::split_name;
 use crate::expr::Expr;
+use crate::functions::signature::{Entry, Sig};
 use crate::functions::{
-    Kind, NEXT_IDENTITY, Resolved, SET_ELEMENT, lookup_function, lookup_operator,
+    Kind, NEXT_IDENTITY, Resolved, SET_ELEMENT, SET_MEMBER, lookup_function, lookup_operator,
 };
 use crate::logical::{Agg, SortKey};
 use crate::types::typename::format_type;
@@ -97,7 +98,7 @@ impl Binder<'_> {
 
     pub(super) fn function(&mut self, f: &ast::Function, env: &mut Env<'_, '_>) -> Result<Bound> {
         let (schema, name) = split_name(&f.name)?;
-        if name == NEXT_IDENTITY || name == SET_ELEMENT {
+        if [NEXT_IDENTITY, SET_ELEMENT, SET_MEMBER].contains(&&*name) {
             // Only rows of the column's table draw from it so.
             let what = format!("function \"{name}\" does not exist");
             return Err(Error::new(SqlState::UNDEFINED_FUNCTION, what));
@@ -171,6 +172,11 @@ impl Binder<'_> {
                 _ => return Err(Error::unsupported("an argument by name")),
             }
         }
+        if let Some((last, first)) = args.split_last()
+            && let Some(array) = super::spelling::spread(last)
+        {
+            return self.spread_call(name, first, array, env);
+        }
         if !f.within_group.is_empty() || super::ordered_set::is_ordered_set(name) {
             return self.ordered_set(name, f, &args, env);
         }
@@ -217,6 +223,54 @@ impl Binder<'_> {
             ));
         }
         self.call_of(found, bound, env)
+    }
+
+    /// `f(a, VARIADIC array)`.
+    fn spread_call(
+        &mut self,
+        name: &str,
+        first: &[&Ast],
+        array: &Ast,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
+        let mut bound = Vec::with_capacity(first.len() + 1);
+        for e in first {
+            bound.push(self.expr(e, env)?);
+        }
+        bound.push(self.expr(array, env)?);
+        let given: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
+        let last = given[first.len()];
+        let spreads = |e: &&Entry| e.variadic && e.args.len() == given.len();
+        let found = crate::functions::registry::functions(name)
+            .iter()
+            .find(spreads);
+        let no_function = || crate::functions::no_function(name, &given);
+        let e = found.ok_or_else(no_function)?;
+        // A literal is one of the array that the function names, if it names one.
+        let named = e.args.last() != Some(&Sig::Any) && last == Type::Unknown;
+        if last.element().is_none() && !named {
+            let what = "VARIADIC argument must be an array";
+            return Err(Error::new(SqlState::DATATYPE_MISMATCH, what));
+        }
+        let (Kind::Typed(f), Sig::Is(ret)) = (e.kind, e.ret) else {
+            return Err(no_function());
+        };
+        let own = |(i, sig): (usize, &Sig)| match *sig {
+            Sig::Is(t) if i == first.len() => t.array_of().unwrap_or(last),
+            Sig::Is(t) => t,
+            _ if given[i] != Type::Unknown => given[i],
+            _ => Type::Text,
+        };
+        let resolved = Resolved {
+            name: e.name,
+            args: e.args.iter().enumerate().map(own).collect(),
+            ret,
+            strict: e.strict,
+            volatility: e.volatility,
+            kind: Kind::Spread(f),
+            columns: &[],
+        };
+        self.apply(resolved, bound)
     }
 
     /// Built-in functions are said to be in `pg_catalog` or `public`, those of an extension in its schema, too. 3F000, 42883.

@@ -93,8 +93,11 @@ impl Binder<'_> {
         let parts = list.iter().filter(of_part).count();
         if parts > MOST_PARTS {
             let what = "stack depth limit exceeded";
-            return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, what)
-                .hint(format!("A statement may assign to at most {MOST_PARTS} elements and fields.")));
+            return Err(
+                Error::new(SqlState::STATEMENT_TOO_COMPLEX, what).hint(format!(
+                    "A statement may assign to at most {MOST_PARTS} elements and fields."
+                )),
+            );
         }
         self.deepest = self.deepest.max(parts);
         for a in list {

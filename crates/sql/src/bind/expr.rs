@@ -13,6 +13,9 @@ use std::str::FromStr;
 const RED_ZONE: usize = 256 << 10;
 const STACK: usize = 8 << 20;
 
+/// Of an array.
+const MOST_DIMENSIONS: usize = 6;
+
 /// Where an expression stands: what it may hold, and what it collects.
 pub(crate) struct Env<'s, 'p> {
     pub scope: &'s Scope<'p>,
@@ -131,10 +134,19 @@ impl Binder<'_> {
                 high,
             } => {
                 let x = self.expr(expr, env)?;
-                let (low, high) = (self.expr(low, env)?, self.expr(high, env)?);
-                let a = self.operator(">=", x.clone(), low)?;
-                let b = self.operator("<=", x, high)?;
-                let both = self.fold(Expr::And(vec![a.expr, b.expr]));
+                let symmetric = super::spelling::symmetric(low);
+                let low = self.expr(symmetric.unwrap_or(low), env)?;
+                let high = self.expr(high, env)?;
+                let mut within = |low: Bound, high: Bound| -> Result<Expr> {
+                    let a = self.operator(">=", x.clone(), low)?;
+                    let b = self.operator("<=", x.clone(), high)?;
+                    Ok(self.fold(Expr::And(vec![a.expr, b.expr])))
+                };
+                let mut both = within(low.clone(), high.clone())?;
+                if symmetric.is_some() {
+                    let other = within(high, low)?;
+                    both = self.fold(Expr::Or(vec![both, other]));
+                }
                 Ok(self.negate_if(Bound::new(both, Type::Bool), *negated))
             }
             Ast::BinaryOp { left, op, right } => self.binary(left, op, right, env),
@@ -614,6 +626,13 @@ impl Binder<'_> {
                     if b.ty.ty == Type::Name && indexes.len() == 1 {
                         let at = Bound::new(indexes.remove(0), Type::Int4);
                         b = self.call("name byte", vec![b, at])?;
+                    }
+                    if indexes.len() > MOST_DIMENSIONS {
+                        let n = indexes.len();
+                        let what = format!(
+                            "number of array dimensions ({n}) exceeds the maximum allowed ({MOST_DIMENSIONS})"
+                        );
+                        return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what));
                     }
                     if !indexes.is_empty() {
                         let element = self.element_of(&b)?;

@@ -112,9 +112,11 @@ fn must_be_joinable(from: &[TableWithJoins]) -> Result<()> {
         return Ok(());
     }
     let what = "stack depth limit exceeded";
-    Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, what).hint(format!(
-        "A FROM clause may have at most {MOST_JOINED} relations."
-    )))
+    Err(
+        Error::new(SqlState::STATEMENT_TOO_COMPLEX, what).hint(format!(
+            "A FROM clause may have at most {MOST_JOINED} relations."
+        )),
+    )
 }
 
 /// Whether a FROM clause has an outer join.

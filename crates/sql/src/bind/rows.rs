@@ -191,6 +191,16 @@ impl Binder<'_> {
         alias: Option<&TableAlias>,
         visible: &Scope<'_>,
     ) -> Result<(From, Names)> {
+        let (schema, called) = split_name(name)?;
+        if schema.is_none_or(|s| s == "pg_catalog")
+            && let Some((query, alias)) =
+                super::json_records::rewritten(&called, args, ordinality, alias)?
+        {
+            let boundary = Scope::boundary(visible);
+            let selected = self.query_or_flat(&query, &boundary)?;
+            let crossed = boundary.take_crossed();
+            return self.derived(selected, Some(&alias), None, None, crossed, false);
+        }
         let (f, args, plain) = self.table_function(name, args, visible)?;
         self.relations += 1;
         let shown = alias.map_or(plain.clone(), |a| fold(&a.name));

@@ -18,7 +18,8 @@ use txn::LockMode;
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    let tokens = field_stars(typed_strings(join_strings(tokens)));
+    let tokens = super::spelling::adapt(join_strings(tokens));
+    let tokens = field_stars(typed_strings(tokens));
     let tokens = array_types(named_operators(tokens));
     let tokens = super::merge_text::adapt(element_targets(like_clauses(tokens)));
     let tokens = negative_limits(view_options(null_tests(precise_intervals(tokens))));
@@ -334,7 +335,12 @@ fn values_compared(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let keyword = Token::make_keyword;
         edits.push(into(
             values,
-            vec![keyword("SELECT"), Token::Mul, keyword("FROM"), Token::LParen],
+            vec![
+                keyword("SELECT"),
+                Token::Mul,
+                keyword("FROM"),
+                Token::LParen,
+            ],
         ));
         edits.push(into(
             close,
@@ -1078,10 +1084,7 @@ mod tests {
             ("inet '::1'", "CAST ( '::1' AS inet )"),
             ("a OPERATOR(pg_catalog.=) ANY (b)", "a = ANY ( b )"),
             ("a::int ARRAY", "a :: int [ ]"),
-            (
-                "a::numeric(4, 2) ARRAY[3]",
-                "a :: numeric ( 4 , 2 ) [ ]",
-            ),
+            ("a::numeric(4, 2) ARRAY[3]", "a :: numeric ( 4 , 2 ) [ ]"),
             ("interval(2) '1 s'", "interval '1 s' SECOND ( 2 )"),
             (
                 "a = ANY (VALUES (1))",

@@ -104,7 +104,10 @@ mod tests {
             // It overlaps with another one.
             change(1, 3, &new),
         ];
-        let text: String = edit(tokens, edits).iter().map(|t| t.token.to_string()).collect();
+        let text: String = edit(tokens, edits)
+            .iter()
+            .map(|t| t.token.to_string())
+            .collect();
         assert_eq!(text, "x yb,xx");
     }
 

@@ -64,7 +64,7 @@ impl Operator for FunctionOp {
         self.rows = None;
         if matches!(
             self.node.f.kind,
-            Kind::Scalar(_) | Kind::Typed(_) | Kind::Cast
+            Kind::Scalar(_) | Kind::Typed(_) | Kind::Spread(_) | Kind::Cast
         ) {
             self.row = vec![self.node.f.call(&args, &mut rt.cx)?];
         } else {

@@ -2,7 +2,7 @@
 
 use super::EvalContext;
 use super::registry::{Registry, names::*};
-use crate::types::ops::{array as ops, eq};
+use crate::types::ops::{array as ops, compare, eq};
 use base::{Array, Error, Result, SqlState, Type, Value};
 
 type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
@@ -33,6 +33,21 @@ fn one_dimensional(a: &Array, what: &str) -> Result<()> {
             .message(format!("{what} multidimensional arrays is not supported")));
     }
     Ok(())
+}
+
+/// The bucket of a value among lower bounds in order.
+fn width_bucket(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let bounds = ops::of(&a[1]);
+    if bounds.dims.len() > 1 {
+        let what = "thresholds must be one-dimensional array";
+        return Err(Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, what));
+    }
+    if bounds.items.iter().any(Value::is_null) {
+        let what = "thresholds array must not contain NULLs";
+        return Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, what));
+    }
+    let below = |bound: &Value| compare(bound, &a[0]).is_le();
+    Ok(Value::Int4(bounds.items.partition_point(below) as i32))
 }
 
 fn position(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
@@ -290,6 +305,8 @@ pub(super) fn register(r: &mut Registry) {
     r.f("array_upper", &[ANYARRAY, INT4], INT4, IMM, |a, _| {
         Ok(dimension(a).map(|d| d.0 + d.1 - 1).into())
     });
+    let args = [ANYCOMPATIBLE, ANYCOMPATIBLEARRAY];
+    r.f("width_bucket", &args, INT4, IMM, width_bucket);
     r.f("cardinality", &[ANYARRAY], INT4, IMM, |a, _| {
         Ok(Value::Int4(ops::of(&a[0]).items.len() as i32))
     });

@@ -3,7 +3,7 @@
 use super::EvalContext;
 use super::registry::{Registry, names::*};
 use crate::types::text;
-use base::{Error, Result, SqlState, Value};
+use base::{Error, Result, SqlState, Type, Value};
 use md5::{Digest, Md5};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
@@ -148,6 +148,49 @@ fn get_bit(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(Value::Int4((b[i / 8] >> (i % 8) & 1).into()))
 }
 
+fn set_bit(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let mut b = bytes(&a[0]).to_vec();
+    let i = place(&b, int(&a[1]), 8)?;
+    let bit = int(&a[2]);
+    if !matches!(bit, 0 | 1) {
+        return Err(bad("new bit must be 0 or 1"));
+    }
+    b[i / 8] = (b[i / 8] & !(1 << (i % 8))) | ((bit as u8) << (i % 8));
+    Ok(Value::Bytea(b.into()))
+}
+
+/// Without the bytes of a set at its ends.
+fn trim(a: &[Value], start: bool, end: bool) -> Result<Value> {
+    let (mut b, set) = (bytes(&a[0]), bytes(&a[1]));
+    while start && b.first().is_some_and(|x| set.contains(x)) {
+        b = &b[1..];
+    }
+    while end && b.last().is_some_and(|x| set.contains(x)) {
+        b = &b[..b.len() - 1];
+    }
+    Ok(Value::Bytea(b.into()))
+}
+
+fn overlay(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let (b, new, from) = (bytes(&a[0]), bytes(&a[1]), int(&a[2]));
+    let len = a.get(3).map_or(new.len() as i64, int);
+    if from <= 0 {
+        let what = "negative substring length not allowed";
+        return Err(Error::new(SqlState::SUBSTRING_ERROR, what));
+    }
+    let place = |i: i64| usize::try_from(i).unwrap_or(0).min(b.len());
+    let (head, tail) = (&b[..place(from - 1)], &b[place(from - 1 + len)..]);
+    base::memory::want(head.len() + new.len() + tail.len())?;
+    Ok(Value::Bytea([head, new, tail].concat().into()))
+}
+
+/// A type's value in binary format.
+fn send(a: &[Value], types: &[Type], _: Ctx<'_, '_>) -> Result<Value> {
+    let mut out = Vec::new();
+    crate::types::binary::encode(&a[0], types[0], &mut out);
+    Ok(Value::Bytea(out.into()))
+}
+
 fn convert_from(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     utf8_name(&a[1])?;
     crate::types::binary::decode(bytes(&a[0]), base::Type::Text)
@@ -187,6 +230,40 @@ pub(super) fn register(r: &mut Registry) {
     r.f("get_byte", &[BYTEA, INT4], INT4, IMM, get_byte);
     r.f("set_byte", &[BYTEA, INT4, INT4], BYTEA, IMM, set_byte);
     r.f("get_bit", &[BYTEA, INT8], INT4, IMM, get_bit);
+    r.f("set_bit", &[BYTEA, INT8, INT4], BYTEA, IMM, set_bit);
+    r.f("ltrim", &[BYTEA, BYTEA], BYTEA, IMM, |a, _| {
+        trim(a, true, false)
+    });
+    r.f("rtrim", &[BYTEA, BYTEA], BYTEA, IMM, |a, _| {
+        trim(a, false, true)
+    });
+    r.f("btrim", &[BYTEA, BYTEA], BYTEA, IMM, |a, _| {
+        trim(a, true, true)
+    });
+    r.f("overlay", &[BYTEA, BYTEA, INT4], BYTEA, IMM, overlay);
+    r.f("overlay", &[BYTEA, BYTEA, INT4, INT4], BYTEA, IMM, overlay);
+    for (name, t) in [
+        ("boolsend", BOOL),
+        ("int2send", INT2),
+        ("int4send", INT4),
+        ("int8send", INT8),
+        ("float4send", FLOAT4),
+        ("float8send", FLOAT8),
+        ("numeric_send", NUMERIC),
+        ("textsend", TEXT),
+        ("byteasend", BYTEA),
+        ("uuid_send", UUID),
+        ("date_send", DATE),
+        ("time_send", TIME),
+        ("timestamp_send", TIMESTAMP),
+        ("timestamptz_send", TIMESTAMPTZ),
+        ("interval_send", INTERVAL),
+        ("oidsend", OID),
+        ("inet_send", INET),
+        ("cidr_send", CIDR),
+    ] {
+        r.t(name, &[t], BYTEA, IMM, send);
+    }
     r.f("convert_from", &[BYTEA, NAME], TEXT, IMM, convert_from);
     r.f("convert_to", &[TEXT, NAME], BYTEA, IMM, |a, _| {
         utf8_name(&a[1])?;

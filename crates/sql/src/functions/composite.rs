@@ -80,7 +80,9 @@ pub(crate) fn with_field(ty: UserType, path: &[usize]) -> Resolved {
         Value::Row(Box::new(r))
     }
     let part = path.iter().fold(Type::User(ty), |of, at| {
-        let of = of.composite().expect("the way leads through composite types");
+        let of = of
+            .composite()
+            .expect("the way leads through composite types");
         of.attributes.expect("a composite type")[*at].ty.ty
     });
     let places = path.iter().map(|_| Type::Int4);

@@ -85,6 +85,50 @@ fn lcm(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
     fit(&a[0], u64::try_from(r).unwrap_or(u64::MAX))
 }
 
+/// The operands over one power of ten; none where one of them is no number.
+fn over_one_scale(a: &[Value]) -> Option<(num_bigint::BigInt, num_bigint::BigInt, i64)> {
+    let (Numeric::Finite(x), Numeric::Finite(y)) = (numeric::of(&a[0]), numeric::of(&a[1])) else {
+        return None;
+    };
+    let ((m, s), (n, t)) = (x.as_bigint_and_exponent(), y.as_bigint_and_exponent());
+    let scale = s.max(t);
+    let rescale = crate::types::numeric::rescale;
+    Some((rescale(&m, s, scale), rescale(&n, t, scale), scale))
+}
+
+fn greatest_divisor(
+    mut x: num_bigint::BigInt,
+    mut y: num_bigint::BigInt,
+) -> Result<num_bigint::BigInt> {
+    let zero = num_bigint::BigInt::ZERO;
+    while y != zero {
+        base::cancel::work(1 + x.bits() as usize / 8)?;
+        (x, y) = (y.clone(), x % y);
+    }
+    Ok(if x < zero { -x } else { x })
+}
+
+fn numeric_gcd(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let Some((x, y, scale)) = over_one_scale(a) else {
+        return Ok(Value::from(Numeric::NaN));
+    };
+    let g = greatest_divisor(x, y)?;
+    Ok(Value::from(crate::types::numeric::from_scaled(g, scale)))
+}
+
+fn numeric_lcm(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let Some((x, y, scale)) = over_one_scale(a) else {
+        return Ok(Value::from(Numeric::NaN));
+    };
+    let zero = num_bigint::BigInt::ZERO;
+    let r = match x == zero || y == zero {
+        true => zero.clone(),
+        false => &x / greatest_divisor(x.clone(), y.clone())? * y,
+    };
+    let r = if r < zero { -r } else { r };
+    crate::types::numeric::check(r, scale).map(Value::from)
+}
+
 fn width_bucket(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let (x, low, high, n) = (f(&a[0]), f(&a[1]), f(&a[2]), int(&a[3]));
     let bad = |m: &str| Err(Error::new(SqlState(*b"2201G"), m));
@@ -322,6 +366,8 @@ pub(super) fn register(r: &mut Registry) {
         r.f("gcd", &[t, t], t, IMM, gcd);
         r.f("lcm", &[t, t], t, IMM, lcm);
     }
+    r.f("gcd", &[NUMERIC, NUMERIC], NUMERIC, IMM, numeric_gcd);
+    r.f("lcm", &[NUMERIC, NUMERIC], NUMERIC, IMM, numeric_lcm);
     r.f("factorial", &[INT8], NUMERIC, IMM, factorial);
     r.f(
         "width_bucket",

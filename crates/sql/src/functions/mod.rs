@@ -6,7 +6,7 @@
 //!
 //! NULL: the executor may skip a `strict` function when an argument is NULL; [`Resolved::call`] does.
 //!
-//! Left out on purpose: user-defined functions, `VARIADIC array` calls.
+//! Left out on purpose: user-defined functions.
 
 mod advisory;
 pub mod aggregate;
@@ -21,11 +21,14 @@ pub(crate) mod composite;
 pub mod context;
 mod crypto;
 pub mod datetime;
+mod degrees;
 pub mod effect;
 mod enums;
 mod extract;
 pub mod format;
 mod from_char;
+mod json_assign;
+mod json_records;
 mod json_text;
 pub mod jsonb;
 mod math;
@@ -39,6 +42,7 @@ mod replication;
 pub mod resolve;
 mod sets;
 pub mod signature;
+mod spelled;
 pub mod string;
 pub mod system;
 #[cfg(test)]
@@ -67,6 +71,8 @@ use base::{ColumnType, Result, Type, Value};
 pub const NEXT_IDENTITY: &str = "nextval of an identity column";
 /// The function behind `SET a[1] = 2`. No text of a user's can call it.
 pub const SET_ELEMENT: &str = "assignment to an element of an array";
+/// The same of `SET j['a'] = '2'`.
+pub const SET_MEMBER: &str = "assignment to a part of jsonb";
 
 /// Whether a result may change between calls with the same arguments: never, not within a statement, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +96,8 @@ pub type AccumulatorFn = fn(&[Type], &OutputSettings) -> Box<dyn Accumulator>;
 pub enum Kind {
     Scalar(ScalarFn),
     Typed(TypedFn),
+    /// The same, called with VARIADIC: the items of the last argument, an array, stand for it. A NULL in its place gives NULL.
+    Spread(TypedFn),
     /// A function-style cast: `int4('1')`.
     Cast,
     Aggregate(AggregateId),
@@ -164,6 +172,22 @@ impl Resolved {
         match self.kind {
             Kind::Scalar(f) => f(args, ctx),
             Kind::Typed(f) => f(args, &self.args, ctx),
+            Kind::Spread(f) => {
+                let (last, first) = args.split_last().expect("an array");
+                let items = match last {
+                    Value::Array(a) => &a.items[..],
+                    _ if self.name == "format" => &[],
+                    _ => return Ok(Value::Null),
+                };
+                let args: Vec<Value> = first.iter().chain(items).cloned().collect();
+                if self.strict && args.iter().any(Value::is_null) {
+                    return Ok(Value::Null);
+                }
+                let mut types = self.args[..first.len()].to_vec();
+                let element = self.args[first.len()].element().unwrap_or(Type::Text);
+                types.resize(args.len(), element);
+                f(&args, &types, ctx)
+            }
             Kind::Cast => cast::apply(
                 args[0].clone(),
                 ColumnType::plain(self.args[0]),
@@ -191,7 +215,10 @@ impl Resolved {
     /// Whether a call may be replaced by its result at plan time.
     pub fn foldable(&self) -> bool {
         self.volatility == Volatility::Immutable
-            && matches!(self.kind, Kind::Scalar(_) | Kind::Typed(_))
+            && matches!(
+                self.kind,
+                Kind::Scalar(_) | Kind::Typed(_) | Kind::Spread(_)
+            )
     }
 }
 

@@ -168,6 +168,8 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::advisory::register(&mut r);
     super::aggregate::register(&mut r);
     super::jsonb::register(&mut r);
+    super::json_assign::register(&mut r);
+    super::json_records::register(&mut r);
     super::json_text::register(&mut r);
     super::math::register(&mut r);
     super::bits::register(&mut r);
@@ -180,11 +182,13 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::array::register_assignment(&mut r);
     super::bytes::register(&mut r);
     super::datetime::register(&mut r);
+    super::degrees::register(&mut r);
     super::enums::register(&mut r);
     super::ordered_set::register(&mut r);
     super::overlaps::register(&mut r);
     super::pattern::register(&mut r);
     super::sets::register(&mut r);
+    super::spelled::register(&mut r);
     super::string::register(&mut r);
     super::system::register(&mut r);
     super::to_number::register(&mut r);
