@@ -456,6 +456,19 @@ impl Scope<'_> {
                 ),
             ));
         }
+        // By number a column that is not there is NULL.
+        if let Some(n) = rest[1].as_i64().filter(|n| *n > 0) {
+            let is_there = |at: usize| match &found {
+                Some(Resolved::Relation(Relation::Table(t))) => {
+                    t.def.columns.get(at).is_some_and(|c| !c.dropped)
+                }
+                Some(Resolved::Virtual(v)) => at < v.columns().len(),
+                _ => true,
+            };
+            if !is_there(n as usize - 1) {
+                return Ok(Value::Null);
+            }
+        }
         let privilege = rest[2].clone();
         self.has_relation(&[Value::Oid(role), Value::Oid(id), privilege], Kind::Table)
     }

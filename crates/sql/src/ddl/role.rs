@@ -185,7 +185,7 @@ impl Work<'_> {
         match &o.password {
             None => {}
             Some(None) => role.password = None,
-            Some(Some(p)) if p.is_empty() => {
+            Some(Some(p)) if p.is_empty() || is_verifier_of("", p) => {
                 self.notice(
                     SqlState([b'0'; 5]),
                     "empty string is not a valid password, clearing password",
@@ -443,6 +443,9 @@ fn syntax(near: impl std::fmt::Display) -> Error {
 /// PostgreSQL's default number of iterations.
 const ITERATIONS: u32 = 4096;
 
+/// Of a verifier that is given, and looked at.
+const MOST_ITERATIONS: u32 = 1_000_000;
+
 /// Whether the text has the form of a verifier.
 fn is_verifier(text: &str) -> bool {
     let parts = || {
@@ -455,6 +458,21 @@ fn is_verifier(text: &str) -> bool {
         (key(stored) && key(server)).then_some(())
     };
     parts().is_some()
+}
+
+/// Whether the text is a verifier, of this password.
+fn is_verifier_of(password: &str, text: &str) -> bool {
+    let parts = || {
+        let (head, _) = text.strip_prefix("SCRAM-SHA-256$")?.split_once('$')?;
+        let (iterations, salt) = head.split_once(':')?;
+        let salt = BASE64_STANDARD.decode(salt).ok()?;
+        Some((iterations.parse().ok()?, salt))
+    };
+    let Some((iterations, salt)) = parts().filter(|p: &(u32, Vec<u8>)| p.0 <= MOST_ITERATIONS)
+    else {
+        return false;
+    };
+    is_verifier(text) && scram_verifier(password, &salt, iterations) == text
 }
 
 /// The verifier of a password: RFC 5802 with SHA-256.

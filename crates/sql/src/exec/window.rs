@@ -178,6 +178,30 @@ impl Operator for WindowOp {
     }
 }
 
+fn is_nan(v: &Value) -> bool {
+    match v {
+        Value::Float4(x) => x.is_nan(),
+        Value::Float8(x) => x.is_nan(),
+        Value::Numeric(n) => matches!(**n, Numeric::NaN),
+        _ => false,
+    }
+}
+
+/// Infinity of the same type, positive or negative.
+fn infinity_like(v: Value, positive: bool) -> Value {
+    let float = if positive {
+        f64::INFINITY
+    } else {
+        f64::NEG_INFINITY
+    };
+    match v {
+        Value::Float4(_) => Value::Float4(float as f32),
+        Value::Float8(_) => Value::Float8(float),
+        _ if positive => Value::from(Numeric::Infinity),
+        _ => Value::from(Numeric::NegInfinity),
+    }
+}
+
 fn bad_size(what: String) -> Error {
     Error::new(SqlState::INVALID_PRECEDING_OR_FOLLOWING_SIZE, what)
 }
@@ -436,6 +460,11 @@ impl Partition<'_> {
         rt.st.env[range.current as usize].clone_from(value);
         rt.st.env[range.offset as usize] = offset.clone().unwrap_or(Value::Null);
         let limit = limit.eval(rt)?;
+        // Infinity less infinity: all values are in range, and only what is no number is not.
+        let limit = match is_nan(&limit) && !is_nan(value) {
+            true => infinity_like(limit, at_end != self.desc),
+            false => limit,
+        };
         // NULLs stand together, at one end.
         let nulls = |i: &usize| self.ranged(*i).is_null();
         let (mut lo, mut hi) = (0, self.len());

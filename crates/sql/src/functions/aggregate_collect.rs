@@ -22,6 +22,7 @@ pub(super) fn register(r: &mut Registry) {
             items: vec![],
             inner: None,
             any: false,
+            arrays: false,
         })
     });
     r.agg("array_agg", &[ANYARRAY], ANYARRAY, |t, _| {
@@ -30,6 +31,7 @@ pub(super) fn register(r: &mut Registry) {
             items: vec![],
             inner: None,
             any: false,
+            arrays: true,
         })
     });
     r.agg("jsonb_agg", &[ANYELEMENT], JSONB, |t, s| {
@@ -109,12 +111,18 @@ struct Items {
     /// Dimensions and number of the arrays, when arrays are collected.
     inner: Option<(Vec<(i32, i32)>, i32)>,
     any: bool,
+    /// It collects arrays.
+    arrays: bool,
 }
 
 impl Accumulator for Items {
     fn add(&mut self, args: &[Value]) -> Result<()> {
         let bad = |m: &str| Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, m);
         self.any = true;
+        if self.arrays && args[0].is_null() {
+            let what = "cannot accumulate null arrays";
+            return Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, what));
+        }
         match &args[0] {
             Value::Array(a) if self.element.element().is_none() && a.element == self.element => {
                 if a.items.is_empty() {

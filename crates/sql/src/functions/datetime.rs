@@ -183,9 +183,14 @@ fn date_bin(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     if us <= 0 {
         return Err(overflow("stride must be greater than zero"));
     }
-    let (t, origin, us) = (i128::from(t), i128::from(origin), i128::from(us));
-    let r = i64::try_from(origin + (t - origin).div_euclid(us) * us)
-        .map_err(|_| overflow("timestamp out of range"))?;
+    let since = t
+        .checked_sub(origin)
+        .ok_or_else(|| overflow("interval out of range"))?;
+    let (origin, us) = (i128::from(origin), i128::from(us));
+    let r = i64::try_from(origin + i128::from(since).div_euclid(us) * us).ok();
+    let r = r
+        .filter(|r| crate::types::datetime::in_range(*r))
+        .ok_or_else(|| overflow("timestamp out of range"))?;
     Ok(match a[1] {
         Value::TimestampTz(_) => Value::TimestampTz(r),
         _ => Value::Timestamp(r),

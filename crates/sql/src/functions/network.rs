@@ -54,6 +54,12 @@ fn written(write: impl FnOnce(&mut String)) -> Result<Value> {
 fn short(i: Inet, out: &mut String) {
     use std::fmt::Write;
     let i = i.network();
+    if i.v6 && i.bits == 128 {
+        // As the address, which may have an end of four numbers.
+        i.write_host(out);
+        out.push_str("/128");
+        return;
+    }
     let words: Vec<u32> = match i.v6 {
         true => std::net::Ipv6Addr::from(i.address)
             .segments()

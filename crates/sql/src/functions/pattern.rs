@@ -214,6 +214,8 @@ fn substring_similar(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     };
     let ere = match parts[..] {
         [whole] => format!("^({})$", inner(whole)?),
+        // What is behind one separator alone is all of the rest.
+        [before, middle] => format!("^(?:{})({})$", inner(before)?, inner(middle)?),
         [before, middle, after] => {
             format!(
                 "^(?:{})({})(?:{})$",

@@ -111,6 +111,10 @@ impl Zone {
             .hint("Numeric time zones must have \"-\" or \"+\" as first character."));
         }
         match numeric_offset(t) {
+            Some(secs) if secs.abs() >= 16 * 3600 => Err(Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("numeric time zone \"{s}\" out of range"),
+            )),
             Some(secs) => Ok(Zone::fixed(secs)),
             None => Zone::parse(s),
         }

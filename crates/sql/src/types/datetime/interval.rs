@@ -54,8 +54,10 @@ impl Unit {
     }
 }
 
+/// Years and months are summed by themselves, each within 32 bits.
 struct Sum {
-    months: i64,
+    years: i32,
+    months: i32,
     days: i64,
     micros: i128,
 }
@@ -63,7 +65,6 @@ struct Sum {
 impl Sum {
     /// Adds `whole + frac` units. The fraction of a unit above a day goes to the next smaller parts.
     fn add(&mut self, unit: Unit, whole: i64, frac: f64) -> Option<()> {
-        let months = |n: i64| whole.checked_mul(n);
         match unit {
             Unit::Microsecond => self.micros += i128::from(whole) + frac.round_ties_even() as i128,
             Unit::Millisecond => self.time(1000, whole, frac),
@@ -79,14 +80,14 @@ impl Sum {
                 self.day_fraction(frac * 7.0);
             }
             Unit::Month => {
-                self.months = self.months.checked_add(whole)?;
+                self.months(whole)?;
                 self.day_fraction(frac * 30.0);
             }
             Unit::Quarter => return None,
-            Unit::Year => self.year_fraction(months(12)?, frac * 12.0)?,
-            Unit::Decade => self.year_fraction(months(120)?, frac * 120.0)?,
-            Unit::Century => self.year_fraction(months(1200)?, frac * 1200.0)?,
-            Unit::Millennium => self.year_fraction(months(12_000)?, frac * 12_000.0)?,
+            Unit::Year => self.years(1, whole, frac)?,
+            Unit::Decade => self.years(10, whole, frac)?,
+            Unit::Century => self.years(100, whole, frac)?,
+            Unit::Millennium => self.years(1000, whole, frac)?,
         }
         Some(())
     }
@@ -101,28 +102,31 @@ impl Sum {
         self.time(USECS_PER_DAY, 0, days.fract());
     }
 
-    fn year_fraction(&mut self, months: i64, more: f64) -> Option<()> {
-        self.months = self
-            .months
-            .checked_add(months)?
-            .checked_add(more.round_ties_even() as i64)?;
+    fn months(&mut self, n: i64) -> Option<()> {
+        self.months = self.months.checked_add(i32::try_from(n).ok()?)?;
         Some(())
     }
 
-    fn negate(&mut self) {
-        self.months = -self.months;
+    /// `whole` units of so many years. Their fraction is months.
+    fn years(&mut self, unit: i32, whole: i64, frac: f64) -> Option<()> {
+        let years = i32::try_from(whole).ok()?.checked_mul(unit)?;
+        self.years = self.years.checked_add(years)?;
+        self.months((frac * f64::from(unit) * 12.0).round_ties_even() as i64)
+    }
+
+    fn negate(&mut self) -> Option<()> {
+        self.years = self.years.checked_neg()?;
+        self.months = self.months.checked_neg()?;
         self.days = -self.days;
         self.micros = -self.micros;
+        Some(())
     }
 
     fn finish(self) -> Result<Interval, Fail> {
         let days = self.days.try_into().map_err(|_| Fail::TooLarge)?;
         let micros = self.micros.try_into().map_err(|_| Fail::TooLarge)?;
-        // Years that fit by themselves, with months that do not fit beside them, have a code of their own.
-        let months = i32::try_from(self.months).map_err(|_| match self.months / 12 {
-            y if i32::try_from(y).is_ok() => Fail::Together,
-            _ => Fail::TooLarge,
-        })?;
+        let months = i64::from(self.years) * 12 + i64::from(self.months);
+        let months = i32::try_from(months).map_err(|_| Fail::Together)?;
         Ok(Interval {
             months,
             days,
@@ -178,8 +182,12 @@ enum Fail {
     Together,
 }
 
+/// The units that a time of day has behind its minutes.
+const SECONDS: &[Unit] = &[Unit::Second, Unit::Millisecond, Unit::Microsecond];
+
 fn empty() -> Sum {
     Sum {
+        years: 0,
         months: 0,
         days: 0,
         micros: 0,
@@ -285,7 +293,8 @@ fn words(t: &str, style: IntervalStyle) -> Result<Sum, Fail> {
         let unit = tokens.get(k + 1).and_then(|u| Unit::parse(u));
         let inner = w.strip_prefix(['+', '-']).unwrap_or(w);
         if inner.contains(':') {
-            once(&[Unit::Hour, Unit::Minute, Unit::Second])?;
+            once(&[Unit::Hour, Unit::Minute])?;
+            once(SECONDS)?;
             sum.micros += match clock(w)? {
                 us if all_negative => -us.abs(),
                 us => us,
@@ -304,11 +313,9 @@ fn words(t: &str, style: IntervalStyle) -> Result<Sum, Fail> {
                 y.0.checked_mul(12)
                     .and_then(|n| n.checked_add(m.0))
                     .ok_or(Fail::TooLarge)?;
-            sum.months += if all_negative || w.starts_with('-') {
-                -n
-            } else {
-                n
-            };
+            let negative = all_negative || w.starts_with('-');
+            sum.months(if negative { -n } else { n })
+                .ok_or(Fail::TooLarge)?;
         } else {
             let (mut whole, mut frac) = number(w)?;
             if all_negative {
@@ -329,7 +336,11 @@ fn words(t: &str, style: IntervalStyle) -> Result<Sum, Fail> {
                 None if next_is_time => Unit::Day,
                 None => Unit::Second,
             };
-            once(&[unit])?;
+            // Seconds with a fraction stand for the smaller units, too.
+            match unit {
+                Unit::Second if frac != 0.0 => once(SECONDS)?,
+                unit => once(&[unit])?,
+            }
             sum.add(unit, whole, frac).ok_or(Fail::TooLarge)?;
         }
         any = true;
@@ -339,7 +350,7 @@ fn words(t: &str, style: IntervalStyle) -> Result<Sum, Fail> {
         return Err(Fail::Syntax);
     }
     if ago {
-        sum.negate();
+        sum.negate().ok_or(Fail::TooLarge)?;
     }
     Ok(sum)
 }
