@@ -114,7 +114,9 @@ impl Sequences {
         };
         let mut all: Vec<_> = self.states.read().iter().map(of).collect();
         all.sort_unstable_by_key(|s| s.0);
-        all.into_iter().map(|(_, id, logged)| (id, logged)).collect()
+        all.into_iter()
+            .map(|(_, id, logged)| (id, logged))
+            .collect()
     }
 
     /// Forgets generations that no sequence of the schema has, which is the newest. Those that were used last stay, since a transaction that is

@@ -28,10 +28,10 @@
 //!
 //! Left out on purpose: PostgreSQL's own replication protocol.
 
+use super::Connections;
 use super::look::Look;
 use super::visitor::{Origin, Visitor, too_many};
 use super::wire::{Stream, Wire, gone};
-use super::Connections;
 use crate::entrance::access::{self, Method, Wants};
 use crate::entrance::roles::{is_valid, may_log_in, verifier};
 use crate::replication::Membership;

@@ -5,11 +5,11 @@
 //!
 //! Left out on purpose: the bytes of the messages, which stand there.
 
+use super::StrongReads;
 use super::accept::copy_both;
 use super::commands;
 use super::copy_both::{CopyBoth, lost};
 use super::strong_reads::{AGAIN, gone};
-use super::StrongReads;
 use crate::connections::wire::{Stream, Wire};
 use base::{Error, Position, Result, SqlState};
 use futures::channel::oneshot;

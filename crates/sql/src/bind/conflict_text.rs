@@ -56,9 +56,8 @@ fn next_target(
         word.as_deref() == Some(w)
     };
     let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
-    let open = (from.max(2)..solid.len()).find(|&k| {
-        token(k) == Some(&Token::LParen) && is(k - 1, "conflict") && is(k - 2, "on")
-    })?;
+    let open = (from.max(2)..solid.len())
+        .find(|&k| token(k) == Some(&Token::LParen) && is(k - 1, "conflict") && is(k - 2, "on"))?;
     let (mut depth, mut names) = (0usize, true);
     let close = (open..solid.len()).find(|&k| {
         match token(k) {
