@@ -27,7 +27,13 @@ async fn a_site_waits_out_a_fail_over_until_it_is_told_of_the_next_primary() {
     let now = leader(&nodes[1..]).expect("one leads") + 1;
     d.server.kill();
     let of = at(&nodes[now]);
-    d.server.set_env(&[("CANON_REPLICA_OF", &of)]);
+    let http = format!("127.0.0.1:{}", d.http);
+    d.server.set_env(&[
+        ("CANON_NODE_NAME", "d"),
+        ("CANON_HTTP", &http),
+        ("CANON_REPLICA_OF", &of),
+        ("CANON_SITE", "true"),
+    ]);
     d.server.launch();
     d.server.ready().await;
     follows(&d).await;
