@@ -122,7 +122,7 @@ fn a_new_consensus_leader_gives_the_primary_its_chance() {
     assert_eq!(begins(None, 2000 * ms), 1650);
 }
 
-/// Nothing is promised: the first leads, and commits wait for nobody.
+/// Nothing is promised: the first leads, and commits wait for no replica.
 fn unpromised(max_loss: Option<u64>) -> Catalogue {
     use Kind::Server;
     let mut catalogue = catalogue(&[Server, Server, Server]);

@@ -16,7 +16,7 @@ const HANG: Duration = Duration::from_secs(120);
 struct Net {
     members: Mutex<BTreeMap<NodeId, Consensus>>,
     cut: Mutex<BTreeSet<NodeId>>,
-    /// Nobody sends them messages, which they may send still: the others do not count them as members.
+    /// Members that get no messages and may send some still: the others do not count them as members.
     gone: Mutex<BTreeSet<NodeId>>,
     /// Members that do not know a message of this name, as those of an earlier build.
     old: Mutex<(BTreeSet<NodeId>, &'static str)>,
@@ -265,7 +265,7 @@ async fn a_member_that_leaves_while_the_primary_is_gone_does_not_end_the_consens
     assert!(all[1..].iter().all(|m| m.voters() == voters));
 }
 
-/// A leader that was taken out hears of no other one, as nobody sends it messages any more. It must not take itself for the leader for ever: its server would not ask
+/// A leader that was taken out hears of no other one, as it gets no messages any more. It must not take itself for the leader for ever: its server would not ask
 /// whether it is a member still.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_taken_out_leads_no_more() {

@@ -28,7 +28,7 @@ pub use ending::Held;
 use base::region::Region;
 use base::{Error, Result, SqlState};
 use embedded::engine::{ClusterView, NodeEngine};
-use ending::{Holders, begin_anew, did_not_start, end_node, makes_room};
+use ending::{Holders, begin_anew, end_node};
 use node::{House, Leases, Node, NodeOptions};
 use protocol::tls::Acceptor;
 use replica::replay::ReplayOptions;
@@ -87,6 +87,9 @@ pub fn log_failure(e: &Error) {
     let f = e.fields();
     error!(code = %e.code(), detail = %f.detail, hint = %f.hint, "{}", f.message);
 }
+
+/// How long a server may take to end before another one starts in its process, beside the time that its transactions have.
+const END: Duration = Duration::from_secs(60);
 
 /// Files that a server has open beside its connections, near enough.
 const FILES: u64 = 128;
@@ -158,7 +161,7 @@ async fn live(mut config: Config) -> Result<Over> {
             Ok(Err(_)) => return Ok(Over::Anew),
             Err(e) if first => return Err(e),
             Err(e) => {
-                did_not_start(&e);
+                log_failure(&e);
                 return Ok(Over::Anew);
             }
         };
@@ -202,7 +205,7 @@ async fn live(mut config: Config) -> Result<Over> {
             seat.hears(false);
         }
         // A signal meanwhile is for the process, which would not hear of it anew.
-        let mut room = std::pin::pin!(makes_room(over));
+        let mut room = std::pin::pin!(over.makes_room());
         let mut signal = None;
         let room = loop {
             tokio::select! {
@@ -434,6 +437,38 @@ impl Server {
         self.end().await.unwrap_or_else(|held| held.given_up)
     }
 
+    /// Ends this server so that another one may start in its process. False: that cannot be done, which the log says.
+    async fn makes_room(self) -> bool {
+        let limit = self.limit + END;
+        match tokio::time::timeout(limit, self.end()).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(_)) => false,
+            Err(_) => {
+                error!(?limit, "the server does not end");
+                false
+            }
+        }
+    }
+
+    /// The parts that hold the node.
+    fn holders(&self) -> Holders {
+        let place = &self.place;
+        let mut all = Holders::default();
+        all.add("connections", &self.connections);
+        all.add("sessions, or work for the members", place);
+        all.add("what sends the log", &place.senders);
+        if let Some(follow) = &place.follow {
+            all.add("what follows the primary", follow);
+        }
+        if let Some(reads) = &place.strong_reads {
+            all.add("strong reads", reads);
+        }
+        if let Some(site) = &place.site {
+            all.add("what makes it a site", site);
+        }
+        all
+    }
+
     /// The same for a process in which another server is to start over the directory. [`Held`]: it cannot.
     pub async fn end(mut self) -> std::result::Result<u64, Held> {
         self.metrics.phase.stopping();
@@ -445,7 +480,7 @@ impl Server {
         }
         self.connections.close(self.limit).await;
         self.tasks.end().await;
-        let (node, holders) = (self.node.clone(), Holders::of(&self));
+        let (node, holders) = (self.node.clone(), self.holders());
         if env::fault::planted("server.held_at_end") {
             std::mem::forget(self.place.clone());
         }

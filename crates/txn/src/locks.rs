@@ -4,8 +4,8 @@
 //! Two rows that share a 64-bit hash share a lock, which costs a wait and nothing else. Locks live in a table of shards and only
 //! while somebody holds or wants them; a counter per hash bucket tells an optimistic commit that nobody does.
 //!
-//! Who may not have a lock at once is put in its queue and gets a [`LockWait`]. The lock is given to him when it is free,
-//! before he runs again. A wait that would close a cycle fails with 40P01 at once: the newcomer loses, unless another order of the waiters opens the
+//! A transaction that may not have a lock at once is put in its queue and gets a [`LockWait`]. The lock is given to it when it is free,
+//! before it runs again. A wait that would close a cycle fails with 40P01 at once: the newcomer loses, unless another order of the waiters opens the
 //! cycle (`soft`). Only the waiting path takes the global mutex of the search, which sees every cycle because each wait is entered before it is searched.
 //!
 //! Running transactions have names here, too (`contention.rs`): a wait for one of them is a *courtesy*, which ends by itself soon. Courtesies
@@ -320,7 +320,7 @@ impl LockTable {
             let Some(granted) = self.open_cycle(me, &waiting) else {
                 waiting.remove(&me);
                 drop(waiting);
-                // Who held it may have let go since, and then it is this one's, who would not know that he has to release it.
+                // Its holder may have let go since. Then the lock is this transaction's, which would not know that it has to release it.
                 self.leave(me, name, new);
                 return (Attempt::Deadlock, false);
             };

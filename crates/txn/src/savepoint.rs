@@ -1,6 +1,6 @@
 //! Savepoints: where the writes of a transaction stood, by name. A later one of the same name hides an earlier one.
 //!
-//! ROLLBACK TO gives back the locks on rows and keys that were taken since, and one that was made stronger is as strong as before. Whoever waits
+//! ROLLBACK TO gives back the locks on rows and keys that were taken since, and one that was made stronger is as strong as before. A transaction that waits
 //! for one goes on. A row that was locked at a site need not be as it was locked any more.
 //!
 //! Left out on purpose: reads, which stay read; locks on tables; those of rows with split columns.

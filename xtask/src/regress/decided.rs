@@ -1,4 +1,4 @@
-//! Different results that somebody has looked at, and why they stay: `decided.txt`.
+//! Different results that are decided, and why they stay: `decided.txt`.
 //!
 //! A line is `reason | file:lines …`. A place that is in no line is a finding.
 //!

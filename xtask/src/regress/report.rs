@@ -134,7 +134,7 @@ pub fn statements(judged: &[Judged], decided: &Decided) -> String {
     page
 }
 
-/// Why results differ, and the places that nobody has looked at.
+/// Why results differ, and the places that are not decided.
 fn different(judged: &[Judged], decided: &Decided) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut open: Vec<String> = Vec::new();

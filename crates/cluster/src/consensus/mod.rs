@@ -208,8 +208,8 @@ impl Consensus {
         metrics.running_state.as_ref().err().map(|e| e.to_string())
     }
 
-    /// The consensus leader, as far as this member knows. openraft goes on to name a member that the voters have taken out as the leader that it was: it has no
-    /// other word, as nobody sends it messages any more.
+    /// The consensus leader, as far as this member knows. openraft goes on to name a member that the voters have taken out as the leader that it was: no other
+    /// member sends it messages any more.
     pub fn leader(&self) -> Option<NodeId> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();

@@ -14,7 +14,6 @@
 //!
 //! Left out on purpose: servers in a process that is not theirs (the library's clusters). Their start fails with 55006 (object_in_use).
 
-use super::{Server, log_failure};
 use base::{Error, SqlState};
 use node::Node;
 use service::system;
@@ -28,8 +27,6 @@ use tracing::{error, warn};
 
 /// How long something may hold a node that was stopped.
 const HELD: Duration = Duration::from_secs(10);
-/// How long a server may take to end before another one starts in its process, beside the time that its transactions have.
-const END: Duration = Duration::from_secs(60);
 /// How often it is looked whether a node is held still.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often the log says what holds it.
@@ -43,26 +40,7 @@ type Count = Box<dyn Fn() -> usize + Send + Sync>;
 pub(super) struct Holders(Vec<(&'static str, Count)>);
 
 impl Holders {
-    pub(super) fn of(server: &Server) -> Holders {
-        let place = &server.place;
-        let mut all = Holders::default();
-        all.add("connections", &server.connections);
-        all.add("sessions, or work for the members", place);
-        all.add("what sends the log", &place.senders);
-        let parts = (&place.follow, &place.strong_reads, &place.site);
-        parts
-            .0
-            .iter()
-            .for_each(|p| all.add("what follows the primary", p));
-        parts.1.iter().for_each(|p| all.add("strong reads", p));
-        parts
-            .2
-            .iter()
-            .for_each(|p| all.add("what makes it a site", p));
-        all
-    }
-
-    fn add<T: Send + Sync + 'static>(&mut self, name: &'static str, part: &Arc<T>) {
+    pub(super) fn add<T: Send + Sync + 'static>(&mut self, name: &'static str, part: &Arc<T>) {
         let part = Arc::downgrade(part);
         self.0.push((name, Box::new(move || part.strong_count())));
     }
@@ -123,24 +101,6 @@ pub(super) async fn end_node(mut node: Arc<Node>, holders: &Holders) -> Result<u
             tokio::time::sleep(LOOK).await;
         }
     }
-}
-
-/// Ends a server so that another one may start in this process. False: that cannot be done, which the log says.
-pub(super) async fn makes_room(server: Server) -> bool {
-    let limit = server.limit + END;
-    match tokio::time::timeout(limit, server.end()).await {
-        Ok(Ok(_)) => true,
-        Ok(Err(_)) => false,
-        Err(_) => {
-            error!(?limit, "the server does not end");
-            false
-        }
-    }
-}
-
-/// The server could not start again in this process.
-pub(super) fn did_not_start(e: &Error) {
-    log_failure(e);
 }
 
 /// Runs the program of this process anew in its place. Returns only if that cannot be done.

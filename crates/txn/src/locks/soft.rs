@@ -1,6 +1,6 @@
 //! Cycles that another order of waiters opens.
 //!
-//! A wait is *hard* where a holder is in the way, and *soft* where only another waiter is, who came first. As in PostgreSQL, a cycle that has a soft
+//! A wait is *hard* where a holder is in the way, and *soft* where only another waiter is, which came first. As in PostgreSQL, a cycle that has a soft
 //! wait is no deadlock if the later one may go first:
 //!
 //! ```text
@@ -169,7 +169,7 @@ impl Search<'_> {
         let before = before.filter(|w| w.0 != who && w.1.conflicts(mode));
         let held: Vec<TxnId> = holders.map(|h| h.0).collect();
         let mut all: Vec<Wait> = held.iter().map(|h| (waits(*h), None)).collect();
-        // Whoever holds it, too, is in the way wherever it stands.
+        // A waiter that holds it, too, is in the way wherever it stands.
         let before = before.filter(|w| !held.contains(&w.0));
         all.extend(before.map(|w| (waits(w.0), Some(soft(w.0)))));
         all.reverse();

@@ -16,6 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// A server that says nothing for so long is left by its client.
+pub const SILENCE: Duration = Duration::from_millis(700);
+
+/// What a primary says of itself.
+pub const LEADS: &str = "canon_role{role=\"primary\"} 1";
+
 /// Between two questions.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -43,7 +49,7 @@ impl Watch {
                 let mut answers = Vec::new();
                 while !stop.load(Ordering::SeqCst) {
                     let asked = Instant::now();
-                    let metrics = http::metrics(http, super::SILENCE);
+                    let metrics = http::metrics(http, SILENCE);
                     if !metrics.is_empty() {
                         answers.push(Answer {
                             asked,
@@ -73,7 +79,7 @@ impl Watch {
 
 fn leads(metrics: &str) -> bool {
     let left = http::value(metrics, "canon_lease_seconds").unwrap_or(0.0);
-    metrics.contains(super::LEADS) && left > 0.0
+    metrics.contains(LEADS) && left > 0.0
 }
 
 fn two_at_once<T: Ord + Copy>(all: &[Vec<Answer<T>>]) -> bool {
@@ -117,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_primary_without_its_lease_does_not_lead() {
-        let role = super::super::LEADS;
+        let role = LEADS;
         assert!(leads(&format!("{role}\ncanon_lease_seconds 1.2\n")));
         assert!(!leads(&format!("{role}\ncanon_lease_seconds 0\n")));
         assert!(!leads(&format!("{role}\n")));

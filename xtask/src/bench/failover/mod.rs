@@ -37,7 +37,7 @@ use crate::server::{self, Server, USER};
 use crate::wire::Connection;
 use crate::{Result, command};
 use cables::Cables;
-use leading::Watch;
+use leading::{LEADS, SILENCE, Watch};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -50,8 +50,6 @@ const USAGE: &str = "cargo xtask bench failover [--rounds 10] [--how kill,stop,c
 
 /// A cluster that is not whole again by then will not be.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A server that says nothing for so long is left by its client.
-const SILENCE: Duration = Duration::from_millis(700);
 /// Of commits before a round.
 const CALM: Duration = Duration::from_secs(1);
 /// How long a round is looked at, at least.
@@ -135,8 +133,6 @@ struct Node {
     server: Server,
     http: u16,
 }
-
-const LEADS: &str = "canon_role{role=\"primary\"} 1";
 
 impl Node {
     fn metrics(&self) -> String {
