@@ -43,6 +43,20 @@ pub(super) fn sql_value_function(name: &str) -> Option<&'static str> {
     })
 }
 
+/// `count(t.*)` is `count(t)`, but a row that an outer join left empty does not count.
+fn of_whole_row(f: &ast::Function, args: &[FunctionArg]) -> Option<ast::Function> {
+    let [FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(rel))] = args else {
+        return None;
+    };
+    let last = rel.0.last().and_then(|p| p.as_ident())?;
+    let row = Ast::Identifier(last.clone());
+    let mut one = f.clone();
+    if let FunctionArguments::List(l) = &mut one.args {
+        l.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(row))];
+    }
+    Some(one)
+}
+
 impl Binder<'_> {
     /// A plain function by name.
     pub fn call(&mut self, name: &str, args: Vec<Bound>) -> Result<Bound> {
@@ -146,15 +160,7 @@ impl Binder<'_> {
         };
         let mut args: Vec<&Ast> = Vec::with_capacity(list.args.len());
         let mut star = false;
-        if let [FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(rel))] = &list.args[..]
-            && let Some(last) = rel.0.last().and_then(|p| p.as_ident())
-        {
-            // `count(t.*)` is `count(t)`, but a row that an outer join left empty does not count.
-            let row = Ast::Identifier(last.clone());
-            let mut one = f.clone();
-            if let FunctionArguments::List(l) = &mut one.args {
-                l.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(row))];
-            }
+        if let Some(one) = of_whole_row(f, &list.args) {
             return self.function_call(&one, schema, name, env);
         }
         if name == "make_interval"

@@ -133,20 +133,7 @@ impl Binder<'_> {
                 low,
                 high,
             } => {
-                let x = self.expr(expr, env)?;
-                let symmetric = super::spelling::symmetric(low);
-                let low = self.expr(symmetric.unwrap_or(low), env)?;
-                let high = self.expr(high, env)?;
-                let mut within = |low: Bound, high: Bound| -> Result<Expr> {
-                    let a = self.operator(">=", x.clone(), low)?;
-                    let b = self.operator("<=", x.clone(), high)?;
-                    Ok(self.fold(Expr::And(vec![a.expr, b.expr])))
-                };
-                let mut both = within(low.clone(), high.clone())?;
-                if symmetric.is_some() {
-                    let other = within(high, low)?;
-                    both = self.fold(Expr::Or(vec![both, other]));
-                }
+                let both = self.between(expr, low, high, env)?;
                 Ok(self.negate_if(Bound::new(both, Type::Bool), *negated))
             }
             Ast::BinaryOp { left, op, right } => self.binary(left, op, right, env),
@@ -586,6 +573,43 @@ impl Binder<'_> {
         self.operator(op, x, p)
     }
 
+    fn between(
+        &mut self,
+        expr: &Ast,
+        low: &Ast,
+        high: &Ast,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Expr> {
+        let x = self.expr(expr, env)?;
+        let symmetric = super::spelling::symmetric(low);
+        let low = self.expr(symmetric.unwrap_or(low), env)?;
+        let high = self.expr(high, env)?;
+        let mut within = |low: Bound, high: Bound| -> Result<Expr> {
+            let a = self.operator(">=", x.clone(), low)?;
+            let b = self.operator("<=", x.clone(), high)?;
+            Ok(self.fold(Expr::And(vec![a.expr, b.expr])))
+        };
+        if symmetric.is_none() {
+            return within(low, high);
+        }
+        let both = vec![within(low.clone(), high.clone())?, within(high, low)?];
+        Ok(self.fold(Expr::Or(both)))
+    }
+
+    /// The element of an array at these places.
+    fn element_at(&mut self, array: Bound, indexes: Vec<Expr>) -> Result<Bound> {
+        let n = indexes.len();
+        if n > MOST_DIMENSIONS {
+            let what = format!(
+                "number of array dimensions ({n}) exceeds the maximum allowed ({MOST_DIMENSIONS})"
+            );
+            return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what));
+        }
+        let element = self.element_of(&array)?;
+        let array = Box::new(array.expr);
+        Ok(Bound::new(Expr::Subscript { array, indexes }, element))
+    }
+
     fn access(&mut self, root: &Ast, chain: &[AccessExpr], env: &mut Env<'_, '_>) -> Result<Bound> {
         // `t.column[1]`: the parser takes the qualifier for the root.
         let dot = |a: &&AccessExpr| matches!(a, AccessExpr::Dot(Ast::Identifier(_)));
@@ -627,22 +651,8 @@ impl Binder<'_> {
                         let at = Bound::new(indexes.remove(0), Type::Int4);
                         b = self.call("name byte", vec![b, at])?;
                     }
-                    if indexes.len() > MOST_DIMENSIONS {
-                        let n = indexes.len();
-                        let what = format!(
-                            "number of array dimensions ({n}) exceeds the maximum allowed ({MOST_DIMENSIONS})"
-                        );
-                        return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what));
-                    }
                     if !indexes.is_empty() {
-                        let element = self.element_of(&b)?;
-                        b = Bound::new(
-                            Expr::Subscript {
-                                array: Box::new(b.expr),
-                                indexes,
-                            },
-                            element,
-                        );
+                        b = self.element_at(b, indexes)?;
                     }
                     rest = &rest[n..];
                 }

@@ -294,8 +294,8 @@ pub(super) fn register_assignment(r: &mut Registry) {
     r.t(super::SET_ELEMENT, &args, ANYARRAY, IMM_N, set_element);
 }
 
-/// Adds the array functions.
-pub(super) fn register(r: &mut Registry) {
+/// Adds the functions of an array's dimensions.
+fn register_dimensions(r: &mut Registry) {
     r.f("array_length", &[ANYARRAY, INT4], INT4, IMM, |a, _| {
         Ok(dimension(a).map(|d| d.0).into())
     });
@@ -305,6 +305,11 @@ pub(super) fn register(r: &mut Registry) {
     r.f("array_upper", &[ANYARRAY, INT4], INT4, IMM, |a, _| {
         Ok(dimension(a).map(|d| d.0 + d.1 - 1).into())
     });
+}
+
+/// Adds the array functions.
+pub(super) fn register(r: &mut Registry) {
+    register_dimensions(r);
     let args = [ANYCOMPATIBLE, ANYCOMPATIBLEARRAY];
     r.f("width_bucket", &args, INT4, IMM, width_bucket);
     r.f("cardinality", &[ANYARRAY], INT4, IMM, |a, _| {
