@@ -176,6 +176,8 @@ pub struct ErrorFields {
     pub table: CompactString,
     pub column: CompactString,
     pub constraint: CompactString,
+    /// The function of PostgreSQL's source, where drivers know an error by it.
+    pub routine: &'static str,
 }
 
 /// `Result` with [`Error`].
@@ -195,6 +197,7 @@ impl Error {
             table: CompactString::default(),
             column: CompactString::default(),
             constraint: CompactString::default(),
+            routine: "",
         }))
     }
 
@@ -250,6 +253,11 @@ impl Error {
 
     pub fn constraint(mut self, constraint: &str) -> Error {
         self.0.constraint = constraint.into();
+        self
+    }
+
+    pub fn routine(mut self, routine: &'static str) -> Error {
+        self.0.routine = routine;
         self
     }
 

@@ -205,6 +205,7 @@ impl Replies {
             put(b't', &f.table);
             put(b'c', &f.column);
             put(b'n', &f.constraint);
+            put(b'R', f.routine);
             b.push(0);
         });
     }

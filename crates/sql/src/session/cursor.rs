@@ -292,6 +292,10 @@ impl<E: Engine> Session<E> {
         describe: bool,
     ) -> Result<String, Exit> {
         let mut p = self.portals.remove(name).ok_or_else(|| unknown(name))?;
+        let bound = match &p.kind {
+            PortalKind::Run(run) => Some(run.formats.clone()),
+            _ => None,
+        };
         let r = match p.cursor.failed {
             true => Err(cannot_run(name).into()),
             false => {
@@ -299,6 +303,10 @@ impl<E: Engine> Session<E> {
                 fetched.await
             }
         };
+        // This statement's formats; Execute keeps those that the portal was bound with.
+        if let (PortalKind::Run(run), Some(bound)) = (&mut p.kind, bound) {
+            run.formats = bound;
+        }
         // After an error the block is failed, and the portals of its transaction are gone or useless.
         if r.is_ok() || p.cursor.is_held() {
             p.cursor.failed = r.is_err();

@@ -275,11 +275,7 @@ impl<E: Engine> Session<E> {
             Arc::ptr_eq(first, &plan) || Column::same_row(&first.columns, &plan.columns)
         };
         if !st.first.as_ref().is_none_or(same) {
-            return Err(Error::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "cached plan must not change result type",
-            )
-            .hint("The schema was changed; prepare the statement again."));
+            return Err(result_type_changed());
         }
         Ok(plan)
     }
@@ -669,4 +665,14 @@ fn declared_type(schema: &base::schema::Schema, oid: Oid) -> Result<Option<Type>
             )
         }),
     }
+}
+
+/// 0A000, which drivers know by the routine, and prepare the statement again.
+pub(super) fn result_type_changed() -> Error {
+    Error::new(
+        SqlState::FEATURE_NOT_SUPPORTED,
+        "cached plan must not change result type",
+    )
+    .hint("The schema was changed; prepare the statement again.")
+    .routine("RevalidateCachedQuery")
 }

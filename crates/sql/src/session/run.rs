@@ -749,12 +749,7 @@ impl<E: Engine> Session<E> {
         if run.plan.prepared.schema_version != version {
             let plan = self.plan(&run.statement)?;
             if !Column::same_row(&plan.columns, &run.plan.columns) && !run.untold {
-                return Err(Error::new(
-                    SqlState::FEATURE_NOT_SUPPORTED,
-                    "cached plan must not change result type",
-                )
-                .hint("The schema was changed; prepare the statement again.")
-                .into());
+                return Err(super::prepared::result_type_changed().into());
             }
             run.plan = plan;
         }
