@@ -207,7 +207,8 @@ impl Scope<'_> {
     }
 
     fn regtype(&self, name: &str) -> Value {
-        let found = user_types::number(self.schema, self.search_path, name);
+        let found = user_types::number(self.schema, self.search_path, name).ok();
+        let found = found.or_else(|| types::pseudo_type(name));
         found.map_or(Value::Null, Value::Oid)
     }
 

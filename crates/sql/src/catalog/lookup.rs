@@ -72,11 +72,14 @@ impl CatalogLookup for Names {
     }
 
     fn type_oid(&self, name: &str) -> Option<Oid> {
-        super::user_types::number(&self.schema, &self.search_path, name).ok()
+        super::user_types::number(&self.schema, &self.search_path, name)
+            .ok()
+            .or_else(|| types::pseudo_type(name))
     }
 
     fn type_name(&self, oid: Oid) -> Option<String> {
         super::user_types::shown(&self.schema, &self.search_path, oid)
+            .or_else(|| types::name(oid).map(quote_ident))
     }
 
     fn procedure_name(&self, oid: Oid) -> Option<String> {

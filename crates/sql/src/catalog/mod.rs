@@ -197,6 +197,10 @@ pub trait SessionFacts {
     fn relation_bytes(&self, _relation: Oid) -> Option<u64> {
         None
     }
+    /// When the server started, which counts from nothing.
+    fn counts_since(&self) -> i64 {
+        0
+    }
     fn settings(&self) -> Vec<SettingRow> {
         vec![]
     }
@@ -492,6 +496,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_statio_user_indexes" | "pg_statio_all_indexes" => summaries::pg_stat_indexes,
         "pg_statio_user_sequences" | "pg_statio_all_sequences" => summaries::pg_statio_sequences,
         "pg_stat_bgwriter" | "pg_stat_wal" | "pg_stat_recovery_prefetch" => summaries::one_of_zeros,
+        "pg_stat_archiver" => summaries::one_since_start,
         "pg_stat_database_conflicts" => summaries::pg_stat_database_conflicts,
         "pg_stat_gssapi" => summaries::pg_stat_gssapi,
         "pg_settings" => summaries::pg_settings,

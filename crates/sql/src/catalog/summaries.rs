@@ -156,9 +156,16 @@ pub(super) fn pg_statio_sequences(cx: &CatalogScan<'_>, rows: &mut Rows) -> Resu
 }
 
 /// One row of statistics about what Canon does not have: buffers, full pages.
-pub(super) fn one_of_zeros(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
-    rows.push(&[]);
+pub(super) fn one_of_zeros(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    one_since_start(cx, rows)?;
     rows.zeros();
+    Ok(())
+}
+
+/// One row of statistics that are not kept.
+pub(super) fn one_since_start(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    let since = Value::TimestampTz(cx.facts.counts_since());
+    rows.push(&[("stats_reset", since)]);
     Ok(())
 }
 

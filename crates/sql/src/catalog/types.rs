@@ -554,6 +554,14 @@ pub(super) fn pg_database(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
+/// The number of a pseudo-type, which no column may have and a `regtype` may name: `trigger`, `anyarray`.
+pub(super) fn pseudo_type(named: &str) -> Option<Oid> {
+    let named = named.trim();
+    let bare = named.strip_prefix("pg_catalog.").unwrap_or(named);
+    let line = TYPES.iter().find(|w| w[1] == bare && w[4] == "p");
+    line.map(|w| number(w[0]))
+}
+
 /// `typname` by number, pseudo-types included.
 pub(super) fn name(id: Oid) -> Option<&'static str> {
     let id = id.to_string();

@@ -110,6 +110,11 @@ pub(super) fn register(r: &mut Registry) {
         VOL,
         |_, c| followed(c, |s| s.replayed_at.map_or(Value::Null, Value::TimestampTz)),
     );
+    // A cast in the form of a call, as postgres_exporter has it.
+    r.f("pg_lsn", &[TEXT], TEXT, IMM, |a, _| {
+        let text = a[0].as_str().unwrap_or_default();
+        parse_lsn(text).map(place)
+    });
     r.f("pg_wal_lsn_diff", &[TEXT, TEXT], NUMERIC, IMM, diff);
     r.f("pg_promote", &[], BOOL, VOL, promote);
     r.f("pg_promote", &[BOOL], BOOL, VOL, promote);
@@ -157,9 +162,11 @@ mod tests {
             ("pg_current_wal_lsn", &[], "00000000/00000000"),
             ("pg_wal_lsn_diff", &["1/0", "0/10"], "4294967280"),
             ("pg_wal_lsn_diff", &["0/0", "0/A"], "-10"),
+            ("pg_lsn", &["1/A"], "00000001/0000000A"),
         ] {
             assert_eq!(call(f, args), want, "{f}{args:?}");
         }
         assert!(call("pg_wal_lsn_diff", &["x", "0/0"]).contains("22P02"));
+        assert!(call("pg_lsn", &["x"]).contains("22P02"));
     }
 }

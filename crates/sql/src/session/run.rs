@@ -567,6 +567,9 @@ impl<E: Engine> Session<E> {
         self.state.txn_assigned.set(assigned || txn.has_writes());
         self.state.txn_id.set(Some(txn.id()));
         self.state.isolation.set(txn.isolation());
+        let deferrable = self.block.modes().deferrable;
+        let default = self.state.settings.get_mut().hot.deferrable;
+        self.state.deferrable.set(deferrable.unwrap_or(default));
         let forwards = self.forwards();
         self.state.forwards.set(forwards);
         let forward = forwards && !self.declared_read_only();

@@ -59,6 +59,7 @@ pub(super) struct State<E: Engine> {
     /// The running transaction may not write.
     pub read_only: Cell<bool>,
     pub isolation: Cell<Isolation>,
+    pub deferrable: Cell<bool>,
     /// What it may not do goes to the primary.
     pub forward: Cell<bool>,
     /// A function of the running statement may run at the primary only.
@@ -105,6 +106,7 @@ impl<E: Engine> State<E> {
             txn_assigned: Cell::new(false),
             read_only: Cell::new(false),
             isolation: Cell::new(Isolation::ReadCommitted),
+            deferrable: Cell::new(false),
             forward: Cell::new(false),
             goes_on: Cell::new(false),
             seen: Cell::new(Position::ZERO),
@@ -205,12 +207,11 @@ impl<E: Engine> State<E> {
 
     /// What the transaction is that runs, where that is not what new ones will be.
     fn transaction_mode(&self, name: &str) -> Option<String> {
+        let on = |on: bool| Some(if on { "on" } else { "off" }.to_owned());
         match name {
             "transaction_isolation" => Some(isolation_name(self.isolation.get()).to_owned()),
-            "transaction_read_only" => {
-                let on = self.read_only.get() && !self.forward.get();
-                Some(if on { "on" } else { "off" }.to_owned())
-            }
+            "transaction_read_only" => on(self.read_only.get() && !self.forward.get()),
+            "transaction_deferrable" => on(self.deferrable.get()),
             _ => None,
         }
     }
@@ -698,6 +699,10 @@ impl<E: Engine> SessionContext for State<E> {
 }
 
 impl<E: Engine> SessionFacts for State<E> {
+    fn counts_since(&self) -> i64 {
+        self.shared.started
+    }
+
     fn database(&self) -> String {
         self.shared.database.clone()
     }
