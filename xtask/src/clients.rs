@@ -32,11 +32,6 @@ pub struct Clients {
 }
 
 pub fn main(args: &[String]) -> Result<()> {
-    if let [matrix, rest @ ..] = args
-        && matrix == "matrix"
-    {
-        return crate::matrix::main(rest);
-    }
     crate::no_arguments(args)?;
     ensure()?;
     Ok(())

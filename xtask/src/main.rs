@@ -14,6 +14,7 @@ mod differ;
 mod error;
 mod fuzz;
 mod guard;
+mod installed;
 mod library;
 mod matrix;
 mod metadata;
@@ -60,7 +61,10 @@ fn main() -> ExitCode {
     let done = match args.first().map(String::as_str) {
         Some("ci") => ci::main(rest),
         Some("tidy") => tidy::main(rest),
-        Some("clients") => clients::main(rest),
+        Some("clients") => match rest {
+            [what, rest @ ..] if what == "matrix" => matrix::main(rest),
+            _ => clients::main(rest),
+        },
         Some("sanitize") => sanitize::main(rest),
         Some("fuzz") => fuzz::main(rest),
         Some("sim") => sim::main(rest),

@@ -1,4 +1,4 @@
-// Liquibase: an update, and its rollback.
+// Liquibase: an update, a snapshot of what it made, and its rollback.
 import java.nio.file.*;
 import java.sql.DriverManager;
 import liquibase.database.DatabaseFactory;
@@ -15,6 +15,11 @@ public class Liquibase {
         try (var all = new liquibase.Liquibase("log.sql", new DirectoryResourceAccessor(at), database)) {
             all.update("");
             if (!all.listUnrunChangeSets(null, null).isEmpty()) throw new AssertionError("nothing is left");
+            var made = liquibase.snapshot.SnapshotGeneratorFactory.getInstance().createSnapshot(
+                database.getDefaultSchema(), database, new liquibase.snapshot.SnapshotControl(database));
+            var table = made.get(new liquibase.structure.core.Table(null, null, "liq"));
+            if (table.getColumns().size() != 2 || table.getIndexes().size() != 2) throw new AssertionError("columns and indexes of the table");
+            if (!table.getPrimaryKey().getColumnNames().equals("id")) throw new AssertionError("its primary key");
             all.rollback(2, "");
         }
     }
