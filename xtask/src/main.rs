@@ -25,6 +25,7 @@ mod server;
 mod sim;
 mod slt;
 mod step;
+mod suites;
 mod tidy;
 mod wire;
 
@@ -39,7 +40,8 @@ cargo xtask COMMAND
   tidy      the house check: crate arrows, unsafe, headers, file length, links, paths, plain words;
             `--arrows`, `--long` and `--prose` print what the lists hold
   clients   find psql, pgbench, sysbench, PostgreSQL 15, psycopg and Chromium; install what is missing;
-            `clients matrix [--quick | NAME…]`: programs from the package registries against a canon server
+            `clients matrix [--quick | NAME…]`: programs from the package registries against a canon server;
+            `clients suites [--only NAME,…] [--source DIR]`: drivers' own test suites, at canon and at PostgreSQL 15
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
   fuzz      the decoders under libFuzzer, `--seconds N` each
   sim       whole clusters under seeds, `--seeds N [--from M]`; `--seed N` shows one, a line per event;
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::main(rest),
         Some("clients") => match rest {
             [what, rest @ ..] if what == "matrix" => matrix::main(rest),
+            [what, rest @ ..] if what == "suites" => suites::main(rest),
             _ => clients::main(rest),
         },
         Some("sanitize") => sanitize::main(rest),
