@@ -1082,7 +1082,7 @@ fn planted_faults_are_found() {
     ];
     for (mode, fault) in [of(Mode::Escrow, &escrow), of(Mode::Rows, &rows)].concat() {
         env::fault::plant(fault, true);
-        let found = (1_000..1_600).find_map(|seed| history(seed, mode).err().map(|e| (seed, e)));
+        let found = (1_000..6_000).find_map(|seed| history(seed, mode).err().map(|e| (seed, e)));
         env::fault::plant(fault, false);
         assert!(found.is_some(), "no history shows {fault}");
     }

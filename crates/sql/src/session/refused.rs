@@ -157,7 +157,6 @@ mod tests {
             ),
             ("UPDATE t SET v = 1 WHERE CURRENT OF c", "WHERE CURRENT OF"),
             ("DELETE FROM t WHERE CURRENT OF c", "WHERE CURRENT OF"),
-            ("SELECT 2 BETWEEN SYMMETRIC 3 AND 1", "BETWEEN SYMMETRIC"),
             (
                 "UPDATE t SET a[1:2] = b",
                 "assignment to an element of an array",
