@@ -366,24 +366,6 @@ async fn portals_give_rows_in_parts() {
     txn.commit().await.unwrap();
 }
 
-/// asyncpg moves its cursors so: they are portals, bound with binary results.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_portal_that_was_moved_by_a_statement_keeps_its_formats() {
-    let server = Server::start().await;
-    let mut client = server.connect().await;
-    let txn = client.transaction().await.unwrap();
-    let numbers = txn.prepare("SELECT generate_series(1, 100)").await.unwrap();
-    let portal = txn.bind(&numbers, &[]).await.unwrap();
-    let name = txn.query_one("SELECT name FROM pg_cursors", &[]).await;
-    let name: String = name.expect("the portal is listed").get(0);
-    txn.batch_execute(&format!("MOVE 41 FROM {name}"))
-        .await
-        .unwrap();
-    let rows = txn.query_portal(&portal, 2).await.unwrap();
-    let found: Vec<i32> = rows.iter().map(|r| r.get(0)).collect();
-    assert_eq!(found, [42, 43]);
-}
-
 /// Drivers know the error by its routine, and prepare again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_result_type_names_the_routine() {

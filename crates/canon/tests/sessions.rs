@@ -10,7 +10,7 @@ mod raw;
 
 use common::{PATIENCE, Server, connect_to, free_port, on_postgres, sqlstate};
 use helpers::{get, one, refused, rows, until};
-use raw::{Message, Raw, field, message, query};
+use raw::{Message, Raw, execute, field, message, parse, query, sync};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
@@ -697,4 +697,24 @@ async fn what_is_not_committed_takes_memory() {
     other.batch_execute(&insert(1)).await.unwrap();
     one.batch_execute(&insert(100)).await.unwrap();
     one.batch_execute("COMMIT").await.unwrap();
+}
+
+/// asyncpg moves its cursors so: they are portals, bound with binary results.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_portal_that_a_statement_moved_keeps_its_formats() {
+    let server = Server::start().await;
+    let mut raw = Raw::session(&server);
+    raw.send(&query(b"BEGIN"));
+    raw.until(b'Z').expect("begun");
+    let select = parse("s", b"SELECT generate_series(1, 100)", &[]);
+    let binary = message(b'B', b"p\0s\0\0\0\0\0\0\x01\0\x01");
+    raw.send(&[select, binary, sync()].concat());
+    raw.until(b'Z').expect("bound");
+    raw.send(&query(b"MOVE 41 FROM p"));
+    raw.until(b'Z').expect("moved");
+    raw.send(&[execute("p", 1), sync()].concat());
+    let seen = raw.until(b'Z').expect("the connection stays");
+    let row = seen.iter().find(|m| m.0 == b'D').expect("a row");
+    // One value, of four bytes: 42.
+    assert_eq!(row.1, [0, 1, 0, 0, 0, 4, 0, 0, 0, 42]);
 }
