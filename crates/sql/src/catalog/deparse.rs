@@ -50,6 +50,14 @@ pub(super) fn default(schema: &Schema, path: &[String], column: &Column) -> Opti
             };
             format!("'{text}'::{ty}")
         }
+        _ if schema.extensions().next().is_some() => {
+            let searched = |name: &str| {
+                let named = schema.namespace_named(name);
+                named.is_some_and(|n| super::namespaces(schema, path).any(|id| id == n.id))
+            };
+            let text = expr_text::unpin_functions(text, searched);
+            expression(schema, path, &text)
+        }
         _ => expression(schema, path, text),
     })
 }

@@ -207,6 +207,28 @@ fn pin_functions(work: &Work<'_>, tokens: &mut [Token]) {
     }
 }
 
+/// The text without the schemas of extensions' functions, where the search path has the schema.
+pub fn unpin_functions(text: &str, searched: impl Fn(&str) -> bool) -> String {
+    let all = tokens(text);
+    let mut kept = String::new();
+    let mut i = 0;
+    while i < all.len() {
+        let spelled = match &all[i..] {
+            [schema, Token::Period, name, Token::LParen, ..] => {
+                let of = |n: String| crate::functions::registry::extension_of(&n).is_some();
+                word(schema).is_some_and(|s| searched(&s)) && word(name).is_some_and(of)
+            }
+            _ => false,
+        };
+        if spelled {
+            i += 2;
+        }
+        kept.push_str(&all[i].to_string());
+        i += 1;
+    }
+    kept
+}
+
 /// The text with a column's name changed.
 pub fn rename_column(text: &str, from: &str, to: &str) -> String {
     let tokens = tokens(text);
