@@ -40,6 +40,19 @@ pub fn tokens(text: &str) -> Vec<Token> {
         .with_unescape(false)
         .tokenize()
         .unwrap_or_default()
+        .into_iter()
+        .map(escaped)
+        .collect()
+}
+
+/// The tokenizer takes the escapes out of these two strings, whatever it is told, and a token prints what it holds.
+fn escaped(t: Token) -> Token {
+    let again = |s: String| s.replace('\\', r"\\").replace('\'', "''");
+    match t {
+        Token::EscapedStringLiteral(s) => Token::EscapedStringLiteral(again(s)),
+        Token::UnicodeStringLiteral(s) => Token::UnicodeStringLiteral(again(s)),
+        t => t,
+    }
 }
 
 pub(super) fn word(t: &Token) -> Option<String> {
