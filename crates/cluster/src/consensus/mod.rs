@@ -117,6 +117,7 @@ impl Consensus {
             cluster_name: "canon".into(),
             // Also how long an append may take. Heartbeats and elections are asked for by `campaign`.
             heartbeat_interval: timing.patience,
+            enable_heartbeat: false,
             enable_elect: false,
             // How long a vote may take, and how long a voter is true to its leader.
             election_timeout_min: timing.patience + 1,
