@@ -16,7 +16,8 @@ pub enum Json {
     Object(Vec<(String, Json)>),
 }
 
-const MAX_DEPTH: usize = 1000;
+/// Arrays and objects that may stand in each other.
+pub const MAX_DEPTH: usize = 1000;
 
 /// PostgreSQL's order of keys: by length in bytes, then by bytes.
 pub fn key_order(a: &str, b: &str) -> std::cmp::Ordering {
