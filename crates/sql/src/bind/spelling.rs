@@ -9,12 +9,26 @@
 //! | `x BETWEEN SYMMETRIC a AND b` | `x BETWEEN symmetric(a) AND b`, which [`symmetric`] reads |
 //!
 //! Both words are reserved, so no function has one of these names. PostgreSQL reads the new form, too: texts that the schema keeps have it.
+//!
+//! One pass finds them all, since a text may have as many as it has words.
 
-use super::tokens::{solid, word_of};
+use super::tokens::{Edit, edit, solid, word_of};
 use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
-use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 const WORDS: [&str; 4] = ["variadic", "trim", "similar", "symmetric"];
+
+/// A parenthesis or bracket that is open, or the whole text: what has begun in it and goes on. Places are those of `solid`.
+#[derive(Default)]
+struct Open {
+    is_substring: bool,
+    similar: Option<usize>,
+    has_escape: bool,
+    /// Where what VARIADIC takes begins: it goes on to the closing parenthesis.
+    variadic: Vec<usize>,
+    /// Where what SYMMETRIC takes begins: it goes on to AND.
+    symmetric: Vec<usize>,
+}
 
 /// Rewrites them all.
 pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
@@ -28,86 +42,79 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         return tokens;
     }
     let solid = solid(&tokens);
-    let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
-    let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
-    let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
-    // What stands at a place from now on; what is put in front of it.
-    let mut other: Vec<(usize, Token)> = vec![];
-    let mut more: Vec<(usize, Vec<Token>)> = vec![];
-    for k in 0..solid.len() {
-        let inside = matches!(
-            k.checked_sub(1).and_then(token),
-            Some(Token::LParen | Token::Comma)
-        );
-        if is(k, "variadic") && inside {
-            let Some(end) = end_of(&tokens, &solid, k + 1, |_| false) else {
+    let token = |k: usize| &tokens[solid[k]].token;
+    let is = |k: usize, w: &str| word_of(&tokens[solid[k]]).as_deref() == Some(w);
+    let change = |k: usize, taken: usize, with: Option<Token>| {
+        let (from, span) = (solid[k], tokens[solid[k]].span);
+        let with = with.map(|t| TokenWithSpan::new(t, span));
+        Edit {
+            from,
+            to: from + taken,
+            with: with.into_iter().collect(),
+        }
+    };
+    // What closes stands before what opens in the same place.
+    let (mut edits, mut opened) = (vec![], vec![]);
+    let mut around = vec![Open::default()];
+    for (k, &at) in solid.iter().enumerate() {
+        match &tokens[at].token {
+            Token::LParen | Token::LBracket => {
+                around.push(Open {
+                    is_substring: k > 0 && is(k - 1, "substring") && token(k) == &Token::LParen,
+                    ..Open::default()
+                });
                 continue;
-            };
-            more.push((solid[k + 1], vec![Token::LParen]));
-            more.push((solid[end], vec![Token::RParen]));
-        } else if is(k, "from")
-            && k >= 3
-            && is(k - 3, "trim")
-            && token(k - 2) == Some(&Token::LParen)
-            && ["leading", "trailing", "both"].iter().any(|w| is(k - 1, w))
-        {
-            more.push((solid[k], vec![Token::SingleQuotedString(" ".into())]));
-        } else if is(k, "from")
-            && k >= 2
-            && is(k - 2, "trim")
-            && token(k - 1) == Some(&Token::LParen)
-        {
-            other.push((solid[k], Token::Whitespace(Whitespace::Space)));
-        } else if is(k, "substring") && token(k + 1) == Some(&Token::LParen) {
-            let part = |from: usize, w: &str| {
-                let found = end_of(&tokens, &solid, from, |t| word_of(t).as_deref() == Some(w));
-                found.filter(|&at| is(at, w))
-            };
-            let similar = part(k + 2, "similar");
-            let escape = similar.and_then(|at| part(at + 1, "escape"));
-            if let (Some(similar), Some(escape)) = (similar, escape) {
-                other.push((solid[similar], Token::Comma));
-                other.push((solid[escape], Token::Comma));
             }
-        } else if is(k, "symmetric") && k > 0 && is(k - 1, "between") {
-            let and = |t: &TokenWithSpan| word_of(t).as_deref() == Some("and");
-            let Some(end) = end_of(&tokens, &solid, k + 1, and).filter(|&at| is(at, "and")) else {
+            Token::RParen | Token::RBracket => {
+                let inner = around.pop().unwrap_or_default();
+                for from in inner.variadic {
+                    opened.push(change(from, 0, Some(Token::LParen)));
+                    edits.push(change(k, 0, Some(Token::RParen)));
+                }
+                // One that closes nothing.
+                if around.is_empty() {
+                    around.push(Open::default());
+                }
                 continue;
-            };
-            more.push((solid[k + 1], vec![Token::LParen]));
-            more.push((solid[end], vec![Token::RParen]));
+            }
+            _ => {}
+        }
+        let (Some(word), Some(here)) = (word_of(&tokens[at]), around.last_mut()) else {
+            continue;
+        };
+        match &*word {
+            "variadic" if k > 0 && matches!(token(k - 1), Token::LParen | Token::Comma) => {
+                here.variadic.push(k + 1);
+            }
+            "symmetric" if k > 0 && is(k - 1, "between") => here.symmetric.push(k + 1),
+            "and" => {
+                for from in std::mem::take(&mut here.symmetric) {
+                    opened.push(change(from, 0, Some(Token::LParen)));
+                    edits.push(change(k, 0, Some(Token::RParen)));
+                }
+            }
+            "similar" if here.is_substring && here.similar.is_none() => here.similar = Some(k),
+            "escape" if !here.has_escape => {
+                if let Some(similar) = here.similar {
+                    edits.push(change(similar, 1, Some(Token::Comma)));
+                    edits.push(change(k, 1, Some(Token::Comma)));
+                    here.has_escape = true;
+                }
+            }
+            "from" if k > 1 && is(k - 2, "trim") && token(k - 1) == &Token::LParen => {
+                edits.push(change(k, 1, None));
+            }
+            "from" if k > 2 && is(k - 3, "trim") && token(k - 2) == &Token::LParen => {
+                if ["leading", "trailing", "both"].iter().any(|w| is(k - 1, w)) {
+                    let blank = Token::SingleQuotedString(" ".into());
+                    edits.push(change(k, 0, Some(blank)));
+                }
+            }
+            _ => {}
         }
     }
-    for (at, t) in other {
-        tokens[at].token = t;
-    }
-    // From the end, so that what is ahead keeps its place; what closes stands before what opens there.
-    more.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-    for (at, new) in more {
-        let span = tokens[at].span;
-        tokens.splice(at..at, new.into_iter().map(|t| TokenWithSpan::new(t, span)));
-    }
-    tokens
-}
-
-/// The place, among the solid tokens from `from` on, of the first outside of parentheses that `ends` takes, or of the parenthesis that closes what is
-/// around.
-fn end_of(
-    tokens: &[TokenWithSpan],
-    solid: &[usize],
-    from: usize,
-    ends: impl Fn(&TokenWithSpan) -> bool,
-) -> Option<usize> {
-    let mut depth = 0;
-    (from..solid.len()).find(|&k| {
-        let t = &tokens[solid[k]];
-        match t.token {
-            Token::LParen | Token::LBracket => depth += 1,
-            Token::RParen | Token::RBracket => depth -= 1,
-            _ => return depth == 0 && ends(t),
-        }
-        depth < 0
-    })
+    edits.extend(opened);
+    edit(tokens, edits)
 }
 
 /// The one argument of a call of this name.

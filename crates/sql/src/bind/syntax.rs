@@ -1108,6 +1108,22 @@ mod tests {
             ),
             ("(c).*", "( c ) . *"),
             ("a NOTNULL", "a IS NOT NULL"),
+            (
+                "f(a, VARIADIC f(VARIADIC b[1]))",
+                "f ( a , VARIADIC ( f ( VARIADIC ( b [ 1 ] ) ) ) )",
+            ),
+            (
+                "a BETWEEN SYMMETRIC f(b AND c) AND d AND e",
+                "a BETWEEN SYMMETRIC ( f ( b AND c ) ) AND d AND e",
+            ),
+            (
+                "substring(substring(a SIMILAR b ESCAPE c) SIMILAR d ESCAPE e)",
+                "substring ( substring ( a , b , c ) , d , e )",
+            ),
+            (
+                "trim(FROM trim(BOTH FROM a))",
+                "trim ( trim ( BOTH ' ' FROM a ) )",
+            ),
         ] {
             let text = format!("SELECT {}", [form; 3].join(", "));
             assert_eq!(
