@@ -10,14 +10,14 @@
 //! The search sets a soft wait of the cycle aside, the one farthest from where it began first, and looks again, from each transaction whose
 //! place that changes. Orders are tried until there is no cycle; then the queues get that order.
 //!
-//! Left out on purpose: cycles of courtesies, and those for which the search would look at more than [`LOOKS`] waits. They end with 40P01.
+//! Left out on purpose: cycles of courtesies, and those for which the search would look at more than [`LOOKS`] waits and places. They end with 40P01.
 
 use super::{Ids, LockName, LockTable, TxnId, WaitState};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Waits that a search looks at.
-const LOOKS: usize = 10_000;
+/// Waits and places in queues that a search looks at, since all others that want to wait have to wait for it.
+const LOOKS: usize = 100_000;
 
 /// Waiters that go first, in one search.
 const MOST: usize = 8;
@@ -135,7 +135,7 @@ impl Search<'_> {
     }
 
     /// Whom this one waits for, under the order that is tried. The last is to be followed first: holders, then who came first.
-    fn waits(&self, who: TxnId) -> Vec<Wait> {
+    fn waits(&mut self, who: TxnId) -> Vec<Wait> {
         let Some(&(name, _)) = self.waiting.get(&who) else {
             return vec![];
         };
@@ -143,6 +143,8 @@ impl Search<'_> {
             return vec![];
         }
         let queue = self.locks.standing(name);
+        let places = queue.holders.len() + queue.waiters.len();
+        self.looks = self.looks.saturating_sub(places);
         let mut order = queue.waiters;
         for s in self.swaps.iter().filter(|s| s.name == name) {
             let place = |who| order.iter().position(|w| w.0 == who);
