@@ -104,11 +104,14 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             "from" if k > 1 && is(k - 2, "trim") && token(k - 1) == &Token::LParen => {
                 edits.push(change(k, 1, None));
             }
-            "from" if k > 2 && is(k - 3, "trim") && token(k - 2) == &Token::LParen => {
-                if ["leading", "trailing", "both"].iter().any(|w| is(k - 1, w)) {
-                    let blank = Token::SingleQuotedString(" ".into());
-                    edits.push(change(k, 0, Some(blank)));
-                }
+            "from"
+                if k > 2
+                    && is(k - 3, "trim")
+                    && token(k - 2) == &Token::LParen
+                    && ["leading", "trailing", "both"].iter().any(|w| is(k - 1, w)) =>
+            {
+                let blank = Token::SingleQuotedString(" ".into());
+                edits.push(change(k, 0, Some(blank)));
             }
             _ => {}
         }
