@@ -23,6 +23,8 @@
 use crate::metadata::{self, Package};
 use crate::step::{self, Counts};
 use crate::{Result, clients, command, library, tidy};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 const STEPS: &[&str] = &[
@@ -101,31 +103,32 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
         "clients" => drop(clients::ensure()?),
         "matrix" => crate::matrix::quick()?,
         "build" => {
-            let mut build = command::cargo(&["test", "--workspace", "--no-run"]);
-            build.args(&features).args(["--lib", "--bins", "--tests"]);
-            step::whole(step, build)?;
+            step::whole(step, whole_build(&features))?;
             // The library as an application has it, with SQL and without.
             library::check()?;
         }
         "shuttle" => return explored(step, packages),
         "demo" => {
-            let inside = features_of("canon", packages);
+            let canon = built("canon", &features)?;
             for shown in [
                 &["--exit"][..],
                 &["--replicas", "2", "--seconds", "6", "--exit"],
             ] {
-                let mut demo = command::cargo(&["run", "--package", "canon"]);
-                demo.args(&inside).args(["--", "demo"]).args(shown);
+                let mut demo = Command::new(&canon);
+                demo.arg("demo").args(shown);
                 step::whole(step, demo)?;
             }
         }
         "sim" => {
+            let sim = built("sim", &features)?;
             for seeds in [
                 &["--seeds", "500"][..],
                 &["--sites", "--seeds", "300"],
                 &["--histories", "1000"],
             ] {
-                step::whole(step, crate::sim::command(&features, seeds))?;
+                let mut run = Command::new(&sim);
+                run.args(seeds);
+                step::whole(step, run)?;
             }
         }
         "doc" => return tests(step, &features, &["--doc".into()]),
@@ -192,20 +195,17 @@ pub fn features(packages: &[Package]) -> Vec<String> {
         .collect()
 }
 
-/// The same, of the program and of the packages that it names itself: cargo takes no others. Its own feature turns on those of the rest.
-fn features_of(program: &str, packages: &[Package]) -> Vec<String> {
-    let mut inside = vec![program];
-    let package = packages.iter().find(|p| p.name == program);
-    let used = package.into_iter().flat_map(|p| &p.dependencies);
-    inside.extend(used.filter(|d| !d.dev).map(|d| d.name.as_str()));
-    let with = |p: &&Package| {
-        inside.contains(&p.name.as_str()) && p.features.iter().any(|f| f == "faults")
-    };
-    packages
-        .iter()
-        .filter(with)
-        .flat_map(|p| ["--features".to_string(), format!("{}/faults", p.name)])
-        .collect()
+/// All tests, and the programs that they start.
+fn whole_build(features: &[String]) -> Command {
+    let mut build = command::cargo(&["test", "--workspace", "--no-run"]);
+    build.args(features).args(["--lib", "--bins", "--tests"]);
+    build
+}
+
+/// The program of this name as the tests have it. A build of its own would have other features, and compile its crates once more.
+pub fn built(program: &str, features: &[String]) -> Result<PathBuf> {
+    command::output(&mut whole_build(features))?;
+    Ok(command::target_dir().join("debug").join(program))
 }
 
 /// The tests that `targets` select, out of the whole workspace.
@@ -247,7 +247,6 @@ fn explored(step: &str, packages: &[Package]) -> Result<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Dependency;
 
     #[test]
     fn every_test_target_has_a_step() {
@@ -261,33 +260,6 @@ mod tests {
             assert_eq!(step_of(package, test), step);
             assert!(STEPS.contains(&step));
         }
-    }
-
-    #[test]
-    fn only_packages_that_the_program_names_have_features_in_it() {
-        let package = |name: &str, uses: &[&str]| Package {
-            name: name.into(),
-            features: vec!["faults".into()],
-            dependencies: uses
-                .iter()
-                .map(|name| Dependency {
-                    name: name.to_string(),
-                    dev: false,
-                })
-                .collect(),
-            ..Package::default()
-        };
-        let all = [
-            package("canon", &["node"]),
-            package("cluster", &["env"]),
-            package("env", &[]),
-            package("node", &["env"]),
-        ];
-        let wanted: Vec<String> = ["canon", "node"]
-            .iter()
-            .flat_map(|p| ["--features".to_string(), format!("{p}/faults")])
-            .collect();
-        assert_eq!(features_of("canon", &all), wanted);
     }
 
     #[test]

@@ -282,11 +282,7 @@ fn run(tried: Tried, wanted: &dyn Fn(&Program) -> bool) -> Result<()> {
 }
 
 fn built() -> Result<PathBuf> {
-    let packages = metadata::read()?;
-    let mut build = command::cargo(&["build", "--quiet", "--workspace", "--bins"]);
-    build.args(crate::ci::features(&packages));
-    command::output(&mut build)?;
-    Ok(command::target_dir().join("debug").join("canon"))
+    crate::ci::built("canon", &crate::ci::features(&metadata::read()?))
 }
 
 /// Servers for this program, and its run.

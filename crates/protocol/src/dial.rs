@@ -41,6 +41,9 @@ use tokio_rustls::{TlsConnector, TlsStream};
 /// A peer that does not acknowledge for so long what was sent is gone.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 
+/// The same of a node whose clients' sessions are here.
+const LOST: Duration = Duration::from_secs(30);
+
 /// Connects, within the time that the server's address says. 08006; 53000 where this process has no file for a connection, which says nothing of
 /// the server.
 pub async fn dial(server: &Conninfo) -> Result<Line<TcpStream>> {
@@ -72,6 +75,21 @@ where
         .with_interval(Duration::from_secs(10))
         .with_retries(3);
     _ = socket2::SockRef::from(stream).set_tcp_keepalive(&often);
+}
+
+/// Notices within half a minute that a node is gone that works here for its clients: what they have locked keeps other clients waiting. A client there that does
+/// not read for so long loses its session, too.
+pub fn notice_loss<'a, S>(stream: &'a S)
+where
+    socket2::SockRef<'a>: From<&'a S>,
+{
+    let often = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    let socket = socket2::SockRef::from(stream);
+    _ = socket.set_tcp_keepalive(&often);
+    _ = socket.set_tcp_user_timeout(Some(LOST));
 }
 
 /// What ended an attempt to connect: the server, or a want of files here.

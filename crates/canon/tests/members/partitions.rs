@@ -334,11 +334,12 @@ impl Clients {
     }
 
     /// Waits until so many more have committed.
-    fn more(&self, n: usize, nodes: &[Node], when: &str) {
+    fn more(&self, n: usize, nodes: &[Node], when: &str, stuck: impl Fn()) {
         let wanted = self.committed.load(Ordering::SeqCst) + n;
         let deadline = Instant::now() + HANG;
         while self.committed.load(Ordering::SeqCst) < wanted {
             if Instant::now() > deadline {
+                stuck();
                 for n in nodes {
                     eprintln!("{}", n.server.log_tail());
                 }
@@ -434,17 +435,43 @@ fn partitions_of_every_shape_lose_nothing_and_split_nothing() {
     at_node(0, table);
     let generator = Arc::new(Mutex::new(Generator::new(7, Shape::default())));
     let clients = Clients::start(&net, &nodes, &generator);
+    // What keeps clients from committing.
+    let stuck = || {
+        for (i, n) in nodes.iter().enumerate() {
+            let said = net.metrics(i, n.http);
+            let told = [
+                "canon_role",
+                "canon_term",
+                "canon_lease",
+                "canon_replica",
+                "canon_failover",
+                "canon_member",
+            ];
+            let lines = said
+                .lines()
+                .filter(|l| told.iter().any(|t| l.starts_with(t)));
+            eprintln!("{}: {:#?}", ["a", "b", "c"][i], lines.collect::<Vec<_>>());
+            if leads(&said) {
+                let sessions = "SELECT pid, application_name, client_addr, state, wait_event_type, wait_event, query FROM pg_stat_activity";
+                eprintln!("{:#?}", at_node(i, sessions));
+                eprintln!(
+                    "{:#?}",
+                    at_node(i, "SELECT pid, locktype, mode, granted FROM pg_locks")
+                );
+            }
+        }
+    };
     for n in 0..shapes(0, 1, 2).len() {
         let all = nodes.iter().enumerate();
         let p = all.clone().find(|(i, n)| leads(&net.metrics(*i, n.http)));
         let p = p.expect("it was whole").0;
         let (x, y) = ((p + 1) % 3, (p + 2) % 3);
         let (what, ways, commits) = shapes(p, x, y).swap_remove(n);
-        clients.more(20, &nodes, "all is whole");
+        clients.more(20, &nodes, "all is whole", &stuck);
         let begun = Instant::now();
         net.cut(&ways);
         match commits {
-            true => clients.more(40, &nodes, what),
+            true => clients.more(40, &nodes, what, &stuck),
             // Longer than a lease.
             false => std::thread::sleep(Duration::from_secs(4)),
         }
@@ -452,7 +479,7 @@ fn partitions_of_every_shape_lose_nothing_and_split_nothing() {
         net.heal();
         until(&net, &nodes, "all is whole again", is_whole);
     }
-    clients.more(20, &nodes, "all is whole");
+    clients.more(20, &nodes, "all is whole", &stuck);
     let mut history = clients.end();
     until(&net, &nodes, "all is whole at the end", is_whole);
     let all: Vec<_> = (0..3)

@@ -156,8 +156,10 @@ impl<E: Engine> Connections<E> {
                         local: is_local(&address),
                     };
                     let from = socket2::SockRef::from(&stream).cpu_affinity().ok();
-                    let stream = stream.into_std().map(mio::net::TcpStream::from_std);
-                    self.clone().spawn(stream, origin, from);
+                    let stream = stream.into_std();
+                    let options = stream.as_ref().ok().and_then(|s| s.try_clone().ok());
+                    let stream = stream.map(mio::net::TcpStream::from_std);
+                    self.clone().spawn(stream, origin, options, from);
                 }
                 Err(e) => accept_failed(&e).await,
             }
@@ -174,7 +176,7 @@ impl<E: Engine> Connections<E> {
                         local: true,
                     };
                     let stream = stream.into_std().map(mio::net::UnixStream::from_std);
-                    self.clone().spawn(stream, origin, None);
+                    self.clone().spawn(stream, origin, None, None);
                 }
                 Err(e) => accept_failed(&e).await,
             }
@@ -198,6 +200,7 @@ impl<E: Engine> Connections<E> {
         self: Arc<Self>,
         stream: std::io::Result<T>,
         origin: Origin,
+        options: Option<std::net::TcpStream>,
         from: Option<usize>,
     ) {
         let core = self.cores.pick(from).clone();
@@ -220,7 +223,8 @@ impl<E: Engine> Connections<E> {
             } else {
                 self.accepted.fetch_add(1, Ordering::Relaxed);
             }
-            let end = self.serve((&mut wire, peer), &origin, full, &own).await;
+            let whole = (&mut wire, peer, options);
+            let end = self.serve(whole, &origin, full, &own).await;
             if let End::Fatal(e) = end {
                 debug!(code = %e.code(), error = %e, "connection ended");
                 wire.out.error(Severity::Fatal, &e);
@@ -235,7 +239,11 @@ impl<E: Engine> Connections<E> {
 
     async fn serve<S: Stream>(
         &self,
-        (wire, peer): (&mut Wire<S>, Arc<dyn ClientSide>),
+        (wire, peer, options): (
+            &mut Wire<S>,
+            Arc<dyn ClientSide>,
+            Option<std::net::TcpStream>,
+        ),
         origin: &Origin,
         full: bool,
         core: &Arc<Core>,
@@ -256,6 +264,13 @@ impl<E: Engine> Connections<E> {
         if wire.send().await.is_err() {
             return End::Client;
         }
+        if let (Started::Session(session), Some(socket)) = (&started, &options)
+            && session.handle().activity.lock().between_nodes
+        {
+            // A node that is cut off may have locks here that others wait for.
+            protocol::dial::notice_loss(socket);
+        }
+        drop(options);
         match started {
             Started::Session(mut session) => {
                 session.handle().set_peer(peer);
