@@ -467,11 +467,11 @@ fn partitions_of_every_shape_lose_nothing_and_split_nothing() {
         let p = p.expect("it was whole").0;
         let (x, y) = ((p + 1) % 3, (p + 2) % 3);
         let (what, ways, commits) = shapes(p, x, y).swap_remove(n);
-        clients.more(20, &nodes, "all is whole", &stuck);
+        clients.more(20, &nodes, "all is whole", stuck);
         let begun = Instant::now();
         net.cut(&ways);
         match commits {
-            true => clients.more(40, &nodes, what, &stuck),
+            true => clients.more(40, &nodes, what, stuck),
             // Longer than a lease.
             false => std::thread::sleep(Duration::from_secs(4)),
         }
@@ -479,7 +479,7 @@ fn partitions_of_every_shape_lose_nothing_and_split_nothing() {
         net.heal();
         until(&net, &nodes, "all is whole again", is_whole);
     }
-    clients.more(20, &nodes, "all is whole", &stuck);
+    clients.more(20, &nodes, "all is whole", stuck);
     let mut history = clients.end();
     until(&net, &nodes, "all is whole at the end", is_whole);
     let all: Vec<_> = (0..3)
