@@ -34,7 +34,7 @@ enum Registry {
     Go(&'static [&'static str]),
     /// Maven Central: what `jdbc/pom.xml` names.
     Java,
-    /// crates.io: what `rust/Cargo.toml` names, whose binary this is.
+    /// Rust crates: what `rust/Cargo.toml` names, whose binary this is.
     Rust(&'static str),
     /// Debian: a file, and the package that has it. The script is Python.
     Debian(&'static str, &'static str),
