@@ -5,7 +5,7 @@
 //!           magic     cluster   term   name   alive   until  published   global   catalog   TABLES slots       BUCKETS slots
 //!                               0: not the primary                                          by storage         by storage and primary key
 //! ```
-//! All are positions but the first seven. A slot holds the newest position that modified anything which maps to it; who shares a slot
+//! All are positions but the first seven. A slot holds the newest position that modified anything which maps to it; a record that shares a slot
 //! only makes the other wait longer. Sizes are fixed and places computed, so that a reader needs nothing but the words: they may lie in
 //! this process, in a file that two processes map, or behind a network card.
 //!

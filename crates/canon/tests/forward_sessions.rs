@@ -85,7 +85,7 @@ async fn a_transaction_that_cannot_move_leaves_nobody_elses_session() {
     assert_eq!(one(&n.superuser, "SELECT count(*) FROM t").await, "1");
 }
 
-/// CONNECTION LIMIT holds at each node: a session at the replica whose transaction runs at the primary is none of the primary's.
+/// CONNECTION LIMIT holds at each node: the primary does not count a session of the replica whose transaction runs at the primary.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forwarded_session_counts_where_its_client_is() {
     if skip() {

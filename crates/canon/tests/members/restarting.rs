@@ -1,4 +1,4 @@
-//! A member whose server cannot start again in its process.
+//! A member, of which a server cannot start again in the process that it ended in.
 
 use super::*;
 

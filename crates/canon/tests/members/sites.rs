@@ -22,7 +22,11 @@ async fn a_site_waits_out_a_fail_over_until_it_is_told_of_the_next_primary() {
     elsewhere.more(20, &nodes).await;
     let told = here.count();
     elsewhere.more(20, &nodes).await;
-    assert_eq!(here.count(), told, "nobody certifies what runs at the site");
+    assert_eq!(
+        here.count(),
+        told,
+        "the new primary has certified a transaction of the site"
+    );
 
     let now = leader(&nodes[1..]).expect("one leads") + 1;
     d.server.kill();

@@ -216,7 +216,7 @@ async fn pgbench_runs_at_a_site() {
     assert_eq!(one(&c, sums).await, "t");
 }
 
-/// sysbench's tests at the default level, whose blocks go to the primary, and at one at which they are certified and nothing is forwarded.
+/// sysbench's tests at two levels: the default, at which blocks go to the primary, and one at which blocks are certified and none is forwarded.
 #[tokio::test(flavor = "multi_thread")]
 async fn sysbench_runs_at_a_site() {
     if skip() {
