@@ -41,7 +41,7 @@ struct Figures {
 
 pub fn main(args: &[String]) -> Result<()> {
     let (mut passed, mut write, mut quick) = (Vec::new(), true, false);
-    let (mut cost, mut row_threads, mut only) = ("50us".to_string(), "32".to_string(), false);
+    let (mut cost, mut row_threads, mut only) = ("50us".to_string(), "32".to_string(), None);
     let mut it = args.iter();
     while let Some(arg) = it.next() {
         let mut value = || it.next().ok_or(format!("{arg} needs a value\n{USAGE}"));
@@ -53,8 +53,12 @@ pub fn main(args: &[String]) -> Result<()> {
                 quick = true;
                 passed.push(arg.clone());
             }
-            "--rounds" | "--seconds" | "--threads" | "--directory" | "--only" => {
-                only |= arg == "--only";
+            "--only" => {
+                let load = value()?;
+                only = Some(load.clone());
+                passed.extend([arg.clone(), load.clone()]);
+            }
+            "--rounds" | "--seconds" | "--threads" | "--directory" => {
                 passed.extend([arg.clone(), value()?.clone()]);
             }
             other => return Err(format!("`{other}`?\n{USAGE}")),
@@ -89,8 +93,8 @@ pub fn main(args: &[String]) -> Result<()> {
     if quick {
         name += "-quick";
     }
-    if only {
-        name += "-part";
+    if let Some(load) = only {
+        name += &format!("-{load}");
     }
     let date = said("date", &["-u", "+%Y-%m-%d"]);
     let name = format!("{date}-{name}");

@@ -260,6 +260,7 @@ pub fn main(args: &[String]) -> Result<()> {
     prepare_chosen(&servers, &chosen, &options)?;
     let head = about(&options, args);
     let write = options.write;
+    let name = page_name(&options);
     let mut run = Run {
         options,
         clients,
@@ -269,10 +270,30 @@ pub fn main(args: &[String]) -> Result<()> {
     let done = run.everything(&chosen)?;
     let out = format!("{head}\n{}\n{}", done.verdicts, done.table);
     println!("\n{out}");
+    // The chart shows shares of the ceiling, which not all loads have.
+    let charts = match done.places.is_empty() {
+        true => Vec::new(),
+        false => vec![("", done.chart())],
+    };
     match write {
-        true => page::store("split", &out, &[("", done.chart())]),
+        true => page::store(&name, &out, &charts),
         false => Ok(()),
     }
+}
+
+/// A part of the loads or another number of clients has a page of its own, beside the one that has all with 64 clients.
+fn page_name(options: &Options) -> String {
+    let mut name = "split".to_owned();
+    let words = options.only.split(|c: char| !c.is_ascii_alphanumeric());
+    for word in words.filter(|w| !w.is_empty()) {
+        name += "-";
+        name += &word.to_ascii_lowercase();
+    }
+    if options.clients != [64] {
+        let clients: Vec<String> = options.clients.iter().map(u32::to_string).collect();
+        name += &format!("-{}-clients", clients.join("-"));
+    }
+    name
 }
 
 fn most_clients(options: &Options) -> u32 {
@@ -385,6 +406,17 @@ impl Run {
 mod tests {
     use super::loads::HOT;
     use super::*;
+
+    #[test]
+    fn a_part_has_a_page_of_its_own() {
+        let name = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|&a| a.into()).collect();
+            page_name(&options(&args).unwrap())
+        };
+        assert_eq!(name(&["--rounds", "9"]), "split");
+        assert_eq!(name(&["--only", "a row for each"]), "split-a-row-for-each");
+        assert_eq!(name(&["--clients", "1,8"]), "split-1-8-clients");
+    }
 
     #[test]
     fn a_ratio_that_misses_its_bar_is_said() {
