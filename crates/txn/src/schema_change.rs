@@ -20,7 +20,7 @@ use std::sync::Arc;
 use store::{CHANGING, NewVersion, SecondaryIndex, Storage, Store, pin};
 
 use crate::errors::Wanted;
-use crate::handle::{Catalog, TableHandle};
+use crate::handle::{Catalog, Spread, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
 use crate::manager::{TxnManager, build_catalog, publish_table};
 use crate::own_schema::{OwnSchema, Step, each_new_handle};
@@ -143,7 +143,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Rows take their further records back where the new definition says something else of split columns, or asks the rows.
+    /// Rows take their further records back where the new definition has no place for them, or another one, or asks the rows.
     fn gather_before(&mut self, before: &Catalog, changes: &[Change]) -> Result<()> {
         for c in changes {
             let Change::Put(Object::Table(now)) = c else {
@@ -157,10 +157,16 @@ impl Txn {
                 continue;
             };
             let was = &h.table.def;
-            let records = |t: &TableDef| {
-                let columns = t.columns.iter();
-                let records = columns.map(|c| c.split.as_ref().and_then(|s| s.records));
-                records.flatten().collect::<Vec<_>>()
+            // A hidden table goes, or begins anew without a row.
+            let goes = |s: &Spread| {
+                let hidden = &s.table;
+                changes.iter().any(|c| match c {
+                    Change::Put(Object::Table(t)) => {
+                        t.id == hidden.table.def.id && t.storage != hidden.storage.id
+                    }
+                    Change::Drop(id) => *id == hidden.table.def.id,
+                    Change::Put(_) => false,
+                })
             };
             let asks = |t: &TableDef| {
                 let checks = t.checks.iter().map(|c| c.id);
@@ -180,7 +186,7 @@ impl Txn {
             };
             let relimited = (in_rows(was) || in_rows(now)) && limits(was) != limits(now);
             let stays = was.storage == now.storage;
-            if stays && (relimited || records(was) != records(now) || asks(was) != asks(now)) {
+            if stays && (relimited || h.spreads.iter().any(goes) || asks(was) != asks(now)) {
                 self.gather_all(h)?;
             }
         }

@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use workload::rng::Rng;
 
 use super::common::{PATIENCE, Server, sqlstate};
-use super::helpers::{one, rows, skip};
+use super::helpers::{one, replica_with, rows, skip};
 
 const WRITERS: u64 = 8;
 const HOT: i64 = 4;
@@ -178,4 +178,50 @@ async fn a_running_table_is_made_split_and_plain_again() {
         }
         assert_eq!(seen, size());
     }
+}
+
+/// A column gets a wider type under which its rows stay as they stand, the split one or one of the key. What the further records hold comes along,
+/// is there at a replica, and after a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wider_type_takes_the_records_along() {
+    if skip() {
+        return;
+    }
+    let mut server = Server::start().await;
+    let replica = replica_with(&server, "r", &[]).await;
+    let c = server.connect().await;
+    let setup = "CREATE TABLE stock (id int, part varchar(4), qty numeric(9,2) NOT NULL CHECK (qty >= 0), PRIMARY KEY (id, part))
+            WITH (split = 'qty');
+         ALTER TABLE stock ALTER COLUMN qty SET (split_min = 3);
+         INSERT INTO stock VALUES (1, 'a', 10), (2, 'b', 10)";
+    c.batch_execute(setup).await.expect("a stock");
+    let spread = "SELECT count(*) FROM canon_split_values WHERE records = 4";
+    let sell = "UPDATE stock SET qty = qty - 1 WHERE qty >= 1";
+    let sum = "SELECT sum(qty) FROM stock";
+    let mut left = 20;
+    for wider in ["qty TYPE numeric(12,2)", "part TYPE text"] {
+        let deadline = Instant::now() + PATIENCE;
+        while one(&c, spread).await != "2" {
+            c.batch_execute("UPDATE stock SET qty = qty + 0")
+                .await
+                .expect("a delta");
+            assert!(Instant::now() < deadline, "nothing is spread");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        c.batch_execute(sell).await.expect("sold");
+        c.batch_execute(&format!("ALTER TABLE stock ALTER COLUMN {wider}"))
+            .await
+            .expect(wider);
+        c.batch_execute(sell).await.expect("sold");
+        left -= 4;
+        assert_eq!(one(&c, sum).await, format!("{left}.00"));
+    }
+    assert_eq!(one(&replica.connect().await, sum).await, "12.00");
+    drop(c);
+    server.kill();
+    server.launch();
+    server.ready().await;
+    let c = server.connect().await;
+    c.batch_execute(sell).await.expect("sold");
+    assert_eq!(one(&c, sum).await, "10.00");
 }

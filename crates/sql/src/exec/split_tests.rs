@@ -1,7 +1,8 @@
 //! Tables whose split values have further records, beside plain tables: every place of SQL where a value can be read or written answers alike.
 
-use crate::testing::TestDb;
-use base::SqlState;
+use crate::testing::{TestDb, parse};
+use base::{Isolation, SqlState};
+use txn::{Stop, Txn};
 use workload::rng::Rng;
 
 const COLUMNS: &str = "id int PRIMARY KEY, qty int NOT NULL CHECK (qty >= 0), sold int8 NOT NULL DEFAULT 0, \
@@ -162,6 +163,102 @@ fn statements_in_any_order_are_those_of_a_plain_table() {
     }
 }
 
+/// More of them, that meet the deltas of their own transaction.
+const ADDS: [&str; 9] = [
+    "UPDATE TABLE SET qty = qty - 2 WHERE id = 3 AND qty >= 2",
+    "UPDATE TABLE SET qty = qty + 5, sold = sold - 1 WHERE id = 3",
+    "UPDATE TABLE SET qty = qty - 1 WHERE worth < 0 AND qty > 3",
+    "UPDATE TABLE SET worth = worth + 0.25 WHERE qty >= 30 AND id < 6",
+    "UPDATE TABLE SET sold = sold + 1 WHERE qty % 2 = 0",
+    "INSERT INTO TABLE (id, qty) VALUES (3, 2) ON CONFLICT (id) DO UPDATE SET qty = TABLE.qty - excluded.qty",
+    "DELETE FROM TABLE WHERE id = 3",
+    "INSERT INTO TABLE (id, qty) VALUES (3, 40)",
+    "UPDATE TABLE SET id = 3 WHERE id = 108",
+];
+
+/// What a statement of an open transaction gives.
+fn said(db: &TestDb, t: &mut Txn, sql: &str) -> Result<(Vec<Vec<String>>, u64), SqlState> {
+    let statements = parse(sql).unwrap();
+    loop {
+        match db.run_in(t, &statements[0], sql, &[]) {
+            Ok(a) => return Ok((a.rows, a.affected)),
+            Err(Stop::Restart) => {}
+            Err(Stop::Error(e)) => return Err(e.code()),
+            Err(Stop::Blocked) => panic!("{sql} waits"),
+        }
+    }
+}
+
+/// The same within transactions: their own deltas stand beside the further records, and are undone by savepoints. Workers fail none of them.
+#[test]
+fn statements_of_one_transaction_are_those_of_a_plain_table() {
+    let levels = [
+        Isolation::ReadCommitted,
+        Isolation::RepeatableRead,
+        Isolation::Serializable,
+    ];
+    let (mut committed, mut undone) = (0, 0);
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let db = pair_in(["escrow", "rows"][(seed % 2) as usize], 2);
+        for _ in 0..8 {
+            let level = levels[rng.index(3)];
+            let mut open = ["s", "p"].map(|table| {
+                let mut t = db.begin();
+                t.set_isolation(level);
+                (table, t)
+            });
+            let (mut saved, mut failed) = (false, false);
+            for _ in 0..rng.between(2, 10) {
+                let sql = match rng.below(14) {
+                    0 => {
+                        open.iter_mut().for_each(|(_, t)| t.savepoint("a"));
+                        saved = true;
+                        continue;
+                    }
+                    1 | 2 if saved => {
+                        for (_, t) in &mut open {
+                            t.rollback_to_savepoint("a").unwrap();
+                        }
+                        undone += 1;
+                        continue;
+                    }
+                    3 => {
+                        db.spread("s", 1 + rng.below(4) as u16);
+                        continue;
+                    }
+                    4 => {
+                        db.balance("s", rng.below(4) as u16);
+                        continue;
+                    }
+                    5..=7 => READS[rng.index(READS.len())],
+                    8 | 9 => WRITES[rng.index(WRITES.len())],
+                    _ => ADDS[rng.index(ADDS.len())],
+                };
+                let of = |(table, t): &mut (&str, Txn)| said(&db, t, &sql.replace("TABLE", table));
+                let [split, plain] = open.each_mut().map(of);
+                assert_eq!(split, plain, "seed {seed}, {level:?}: {sql}");
+                failed = split.is_err();
+                if failed {
+                    break;
+                }
+            }
+            if !failed && rng.below(4) != 0 {
+                for (table, t) in open {
+                    let done = db.commit(t);
+                    assert!(done.is_ok(), "seed {seed}, {level:?}, {table}: {done:?}");
+                }
+                committed += 1;
+            }
+            works(&db, READS[0]);
+        }
+    }
+    assert!(
+        committed > 100 && undone > 40,
+        "only {committed} and {undone}"
+    );
+}
+
 #[test]
 fn changes_of_the_schema_take_all_records_along() {
     for sql in [
@@ -170,6 +267,9 @@ fn changes_of_the_schema_take_all_records_along() {
         "alter table TABLE DROP COLUMN sold",
         "alter table TABLE ALTER COLUMN note TYPE varchar(40)",
         "alter table TABLE ALTER COLUMN qty TYPE int8",
+        // Rows stay as they stand: their bytes are the same.
+        "alter table TABLE ALTER COLUMN worth TYPE numeric(14,2)",
+        "alter table TABLE ALTER COLUMN qty TYPE int4",
         "alter table TABLE ADD CHECK (qty <= 1000)",
         "alter table TABLE ADD CHECK (qty <= 60)",
         "alter table TABLE ADD CHECK (worth > 0)",
@@ -197,6 +297,40 @@ fn changes_of_the_schema_take_all_records_along() {
     let db = pair(3);
     db.run("DROP TABLE s").unwrap();
     assert_eq!(db.spread_values(), 0);
+}
+
+/// A column of the key gets a wider type under which the rows stay where they are. The further records are kept under that key.
+#[test]
+fn a_key_of_a_wider_type_takes_all_records_along() {
+    for sql in [
+        "alter table TABLE ALTER COLUMN name TYPE varchar(20)",
+        "alter table TABLE ALTER COLUMN name TYPE text",
+        "alter table TABLE ALTER COLUMN part TYPE numeric(9,1)",
+    ] {
+        let db = TestDb::new();
+        for (table, with) in [("s", " WITH (split = 'qty')"), ("p", "")] {
+            let columns = "name varchar(10), part numeric(6,1), qty int NOT NULL CHECK (qty >= 0), PRIMARY KEY (name, part)";
+            db.run(&format!("CREATE TABLE {table} ({columns}){with}"))
+                .unwrap();
+            db.run(&format!(
+                "INSERT INTO {table} SELECT 'n' || i, 1.5, 10 FROM generate_series(1, 4) i"
+            ))
+            .unwrap();
+        }
+        db.spread("s", 3);
+        let sell = "UPDATE TABLE SET qty = qty - 1 WHERE qty >= 3";
+        let all = "SELECT name, part, qty FROM TABLE ORDER BY 1, 2";
+        (0..9).for_each(|_| works(&db, sell));
+        works(&db, sql);
+        works(&db, all);
+        works(&db, sell);
+        db.spread("s", 2);
+        works(&db, sell);
+        works(&db, all);
+        works(&db, "DELETE FROM TABLE WHERE name = 'n2'");
+        works(&db, "UPDATE TABLE SET name = 'm' WHERE name = 'n3'");
+        works(&db, all);
+    }
 }
 
 /// Deltas as large as the types, whose shares come to lie far outside of them: 22003 where the plain column says so, and the same values.
