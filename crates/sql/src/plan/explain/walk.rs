@@ -226,14 +226,15 @@ impl Walk<'_> {
         if !arbiters.is_empty() {
             named = named.detail("Conflict Arbiter Indexes", Fact::List(arbiters));
         }
-        if let Some(u) = c.update.as_ref().filter(|u| !u.deltas.is_empty()) {
-            let mut names = self.plan.names.clone();
-            for (slot, c) in u.excluded.iter().zip(&def.columns) {
-                names[*slot as usize] = format!("excluded.{}", c.name);
-            }
-            named = named.detail("Delta", deltas(&i.handle, &u.deltas, &names));
+        let Some(u) = &c.update else { return named };
+        if u.deltas.is_empty() {
+            return exactly(named, &i.handle, &[&u.columns]);
         }
-        named
+        let mut names = self.plan.names.clone();
+        for (slot, c) in u.excluded.iter().zip(&def.columns) {
+            names[*slot as usize] = format!("excluded.{}", c.name);
+        }
+        named.detail("Delta", deltas(&i.handle, &u.deltas, &names))
     }
 
     fn update(&self, u: &Update) -> Named {
