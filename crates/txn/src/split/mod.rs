@@ -253,8 +253,7 @@ impl Txn {
             }
             false => self.lock_at_once(&handle, key, LockMode::Delta),
         };
-        let taken = self.locks.held.len();
-        let new_lock = taken > locks;
+        let new_lock = self.locks.held.len() > locks;
         if new_lock {
             self.locks.for_deltas.push(name);
         }
@@ -265,8 +264,8 @@ impl Txn {
             self.note_moved(&handle, key, (deltas, places), had, looked_at)?;
             return Ok(took);
         }
-        // Nothing is taken of the records that an earlier column of the statement has locked (the mode `rows`).
-        self.unlock_after(taken);
+        // Nothing is taken of the records that an earlier column of the statement has locked, in this run or in one that waited (the mode `rows`).
+        self.leave_records(&handle, key, deltas, had.as_deref());
         match (had.is_some(), took.outcome) {
             (true, _) => {}
             (_, Outcome::Refused) => self.leave_row(&handle, key),
@@ -318,14 +317,6 @@ impl Txn {
             };
             held.of(&name) != Hold::NONE
         })
-    }
-
-    /// Gives back the locks that were taken after the first `kept`.
-    fn unlock_after(&mut self, kept: usize) {
-        let kept = kept.min(self.locks.held.len());
-        for name in self.locks.held.drain(kept..) {
-            self.shared.locks.release(self.id, name);
-        }
     }
 
     /// For ON CONFLICT DO UPDATE: adds the deltas to the row that has the primary key of `row`, which is checked as a new row is.

@@ -110,7 +110,7 @@ impl Txn {
                 end => break end,
             }
         };
-        let outcome = match end {
+        match end {
             Step::Done => {
                 let place = |(record, amount): &(u16, i128)| {
                     let found = held.iter().find(|h| h.0 == *record).expect("it was seen").1;
@@ -123,35 +123,71 @@ impl Txn {
                     }
                 };
                 let places = walk.taken().iter().map(place).collect();
-                return Ok((Outcome::Done, places));
+                Ok((Outcome::Done, places))
             }
-            Step::Refused => Outcome::Refused,
-            _ => Outcome::Exact,
-        };
-        // The exact write waits for others, which may want these records. Those that have proved a guard of before keep it, at SERIALIZABLE
-        // until the transaction has ended.
-        let column = s.column as u16;
-        let guarded = had.is_some_and(|m| m.needs.iter().any(|n| n.0 == column));
-        let guarded = guarded && self.options.isolation == Isolation::Serializable;
-        self.unlock_records(handle.records_locked(s, key, count), |n| {
-            guarded || had.is_some_and(|m| m.places.iter().any(|p| p.record == n))
-        });
-        Ok((outcome, vec![]))
+            Step::Refused => Ok((Outcome::Refused, vec![])),
+            _ => Ok((Outcome::Exact, vec![])),
+        }
+    }
+
+    /// The statement takes nothing of these columns: the records that it has locked, in all its runs, are free again, because others may want
+    /// them before an exact write gets the row. Kept are those that the transaction's deltas have taken from (`had`). Those that have proved a
+    /// guard of before are kept at SERIALIZABLE, until the transaction has ended.
+    pub(super) fn leave_records(
+        &mut self,
+        handle: &TableHandle,
+        key: &[u8],
+        deltas: &[Delta],
+        had: Option<&Moved>,
+    ) {
+        let spreads = deltas.iter().filter_map(|d| handle.spread(d.column));
+        for s in spreads.filter(|s| s.rows.is_some()) {
+            let guard = pin();
+            let record = handle.storage.primary.get(key, &guard);
+            let row = record.and_then(|r| r.newest(&guard)?.row());
+            let count = row.map_or(0, |row| s.count(handle.table.layout.row(row)));
+            let column = s.column as u16;
+            let guarded = had.is_some_and(|m| m.needs.iter().any(|n| n.0 == column));
+            let guarded = guarded && self.options.isolation == Isolation::Serializable;
+            let taken = |n: &u16| {
+                let mut places = had.into_iter().flat_map(|m| m.places.iter());
+                places.any(|p| p.column == column && p.record == *n)
+            };
+            for n in (0..=count).filter(|n| !taken(n)) {
+                let name = s.table.row_lock(&s.key(key, n));
+                let locked = &mut self.locks.for_deltas;
+                let new = locked.iter().rposition(|l| *l == name);
+                if let Some(at) = new {
+                    locked.swap_remove(at);
+                }
+                if new.is_some() || !guarded && self.shared.locks.holds(self.id, name) {
+                    self.unlock(name);
+                }
+            }
+        }
     }
 
     /// Locks one record. [`Stop::Blocked`] where another transaction has it; without locks (the library) 40001.
     fn lock_record(&mut self, handle: &TableHandle, key: &[u8], s: &Spread, n: u16) -> Result<()> {
         let name = s.table.row_lock(&s.key(key, n));
-        if self.options.locking {
-            let wanted = Wanted::Row(handle, key);
-            let locked = self.lock(name, LockMode::NoKeyUpdate, WaitPolicy::Wait, wanted);
-            if matches!(locked, Err(Stop::Blocked)) {
-                self.shared.escrow.waited(handle.value_name(s, key));
-            }
-            return locked.map(drop);
+        let locks = self.locks.held.len();
+        let wanted = Wanted::Row(handle, key);
+        let locked = match self.options.locking {
+            true => self.lock(name, LockMode::NoKeyUpdate, WaitPolicy::Wait, wanted),
+            false => Ok(self.lock_name_at_once(name)),
+        };
+        if self.locks.held.len() > locks {
+            self.locks.for_deltas.push(name);
         }
-        if self.lock_name_at_once(name) {
-            return Ok(());
+        match locked {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(stop) => {
+                if matches!(stop, Stop::Blocked) {
+                    self.shared.escrow.waited(handle.value_name(s, key));
+                }
+                return Err(stop);
+            }
         }
         let holder = self
             .shared
@@ -170,15 +206,6 @@ impl Txn {
             self.locks.held.push(name);
         }
         matches!(attempt, Attempt::Granted)
-    }
-
-    /// Gives back the locks of these records, those that `keep` names left out.
-    fn unlock_records(&mut self, records: Vec<(u16, LockName)>, keep: impl Fn(u16) -> bool) {
-        for (_, name) in records.into_iter().filter(|r| !keep(r.0)) {
-            if self.shared.locks.holds(self.id, name) {
-                self.unlock(name);
-            }
-        }
     }
 
     /// The newest share of a record that this transaction has locked. [`Stop::Restart`] where it is not that of the snapshot.
@@ -372,12 +399,6 @@ impl TableHandle {
             column: s.column as u16,
             key: key.into(),
         }
-    }
-
-    /// The locks of all records of a value.
-    fn records_locked(&self, s: &Spread, key: &[u8], count: u16) -> Vec<(u16, LockName)> {
-        let all = 0..=count;
-        all.map(|n| (n, s.table.row_lock(&s.key(key, n)))).collect()
     }
 }
 

@@ -161,6 +161,34 @@ fn what_is_refused_at_the_second_column_leaves_no_lock() {
     }
 }
 
+/// The same where the statement has waited for a record of the first column in between.
+#[test]
+fn what_is_refused_after_a_wait_leaves_no_lock() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for (need, refused) in [(Some(100), Outcome::Refused), (None, Outcome::Exact)] {
+        let w = world(0);
+        let (mut a, mut b) = (
+            w.begin(Isolation::ReadCommitted, true),
+            w.begin(Isolation::ReadCommitted, true),
+        );
+        let one = [take(2, 1, None)];
+        let add =
+            |t: &mut Txn, deltas: &[Delta]| run(t, |t| t.add_to(&w.stock, &key(1), deltas, 0));
+        assert_eq!(add(&mut a, &one).unwrap(), Outcome::Done);
+        let both = [take(2, 1, None), take(QTY, -100, need)];
+        let blocked = add(&mut b, &both);
+        assert!(matches!(blocked, Err(Stop::Blocked)), "{blocked:?}");
+        b.rollback_statement();
+        let _wait = b.take_wait();
+        a.commit(&w.order).unwrap();
+        assert_eq!(add(&mut b, &both).unwrap(), refused);
+        // `b` is open still.
+        let mut c = w.begin(Isolation::ReadCommitted, true);
+        let said = add(&mut c, &one);
+        assert!(matches!(said, Ok(Outcome::Done)), "{said:?}");
+    }
+}
+
 /// The records that have proved a guard stay locked when a later statement is refused: the guard holds until the transaction has ended.
 #[test]
 fn a_serializable_guard_outlives_a_refusal() {
