@@ -3,11 +3,13 @@
 //! ROLLBACK TO gives back the locks on rows and keys that were taken since, and one that was made stronger is as strong as before. A transaction that waits
 //! for one goes on. A row that was locked at a site need not be as it was locked any more.
 //!
-//! Left out on purpose: reads, which stay read; locks on tables; those of rows with split columns.
+//! Left out on purpose: reads, and what guards of split columns have said, which stay so; locks on tables; locks for deltas of split columns, with
+//! what they have reserved.
 
 use base::{Error, Result, SqlState};
 use std::collections::HashSet;
 
+use crate::locks::LockMode;
 use crate::state::{PutOff, Savepoint};
 use crate::txn::Txn;
 
@@ -66,6 +68,7 @@ impl Txn {
             .put_off
             .restore(&mut self.references.put_off);
         self.references.deferred = self.savepoints[i].deferred.clone();
+        self.keep_guards(self.savepoints[i].writes);
         self.rollback_schema(self.savepoints[i].writes);
         self.writes.rollback(self.savepoints[i].writes);
         self.reads.locked.truncate(self.savepoints[i].locked);
@@ -78,8 +81,12 @@ impl Txn {
     fn unlock_since(&mut self, kept: usize) {
         let since = self.locks.since.split_off(kept);
         let mut gone = HashSet::new();
-        for (name, before) in since.into_iter().rev() {
-            match before {
+        for lock in since.into_iter().rev() {
+            let (name, split) = (lock.name, lock.split);
+            // Reservations of split values outlive their deltas, under the lock for deltas.
+            let reserves = split.is_some_and(|(storage, key)| self.reserves_in(storage, &key));
+            let kept = reserves.then_some(LockMode::Delta);
+            match lock.before.into_iter().chain(kept).reduce(LockMode::join) {
                 Some(mode) => self.shared.locks.weaken(self.id, name, mode),
                 None => {
                     self.shared.locks.release(self.id, name);

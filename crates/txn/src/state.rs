@@ -88,6 +88,8 @@ pub(crate) struct Reads {
     /// Of split values, by storage, column and key: what guards that were not satisfied have needed at least, and its place among the ranges. The least of
     /// it says the others.
     pub(crate) bounds: HashMap<ValueName, (i128, usize), foldhash::fast::FixedState>,
+    /// Guards that held, of deltas that a savepoint has undone: by value, its table and the least that it has to be. Their statements were told.
+    pub(crate) told: HashMap<ValueName, (Arc<TableHandle>, i128), foldhash::fast::FixedState>,
     /// At a site: rows that were locked, with the position of the version that was. Their locks hold at this node only, so they go along as reads.
     pub(crate) locked: Vec<(RelId, Box<[u8]>, Position)>,
     /// Its snapshot moved over a change of a range that did not matter.
@@ -128,14 +130,23 @@ pub(crate) struct References {
     pub(crate) cascades: Cascades,
 }
 
+/// A lock that was taken since a savepoint.
+pub(crate) struct Since {
+    pub(crate) name: LockName,
+    /// The mode in which it was held before.
+    pub(crate) before: Option<LockMode>,
+    /// If it is one of a row with split columns: the storage and the key.
+    pub(crate) split: Option<(RelId, Box<[u8]>)>,
+}
+
 /// The locks of a transaction.
 #[derive(Default)]
 pub(crate) struct OwnLocks {
     /// What is held or waited for; a name may stand here twice, after a wait that was given up.
     pub(crate) held: Vec<LockName>,
-    /// What was taken since the first savepoint, in order, each with the mode in which it was held before.
-    pub(crate) since: Vec<(LockName, Option<LockMode>)>,
-    /// Rows that the statement has locked for its deltas, in all its runs. It gives those back to which it does nothing.
+    /// What was taken since the first savepoint, in order.
+    pub(crate) since: Vec<Since>,
+    /// Rows, and in the mode `rows` records, that the statement has locked for its deltas, in all its runs. It gives those back to which it does nothing.
     pub(crate) for_deltas: Vec<LockName>,
     pub(crate) wait: Option<LockWait>,
     /// Under what name the session holds advisory locks, and whether it looks for deadlocks itself.

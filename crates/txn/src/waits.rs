@@ -7,15 +7,19 @@ use base::{Error, SqlState};
 use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId, WaitPolicy, Waiter};
+use crate::state::Since;
 use crate::stats::Cause;
 use crate::stop::{Result, Stop};
 use crate::txn::Txn;
 
-/// Whether ROLLBACK TO gives the lock back: one on a row or a key is, unless it stands for the deltas and reservations of split values, which
-/// have a life of their own (`split`).
-fn goes_back(wanted: Wanted<'_>, mode: LockMode) -> bool {
+/// Whether ROLLBACK TO gives the lock back: one on a row or a key is. Those that stand for deltas of split values, of the row or of one of its
+/// records, have a life of their own (`split`).
+fn goes_back(wanted: Wanted<'_>, name: LockName, mode: LockMode) -> bool {
     match wanted {
-        Wanted::Row(t, _) | Wanted::Key(t) => mode != LockMode::Delta && !t.has_splits(),
+        Wanted::Row(t, key) => {
+            mode != LockMode::Delta && (!t.has_splits() || name == t.row_lock(key))
+        }
+        Wanted::Key(_) => true,
         Wanted::Table(_) | Wanted::Schema => false,
     }
 }
@@ -34,7 +38,7 @@ impl Txn {
             patient: self.locks.patient,
         };
         let wait_for_it = wait == WaitPolicy::Wait;
-        let before = match !self.savepoints.is_empty() && goes_back(wanted, mode) {
+        let before = match !self.savepoints.is_empty() && goes_back(wanted, name, mode) {
             true => Some(self.shared.locks.mode_of(self.id, name)),
             false => None,
         };
@@ -48,7 +52,15 @@ impl Txn {
         if let (Some(before), Attempt::Granted | Attempt::Wait(_)) = (before, &attempt)
             && before.is_none_or(|b| b.join(mode) != b)
         {
-            self.locks.since.push((name, before));
+            let split = match wanted {
+                Wanted::Row(t, key) if t.has_splits() => Some((t.storage.id, key.into())),
+                _ => None,
+            };
+            self.locks.since.push(Since {
+                name,
+                before,
+                split,
+            });
         }
         match attempt {
             Attempt::Granted => Ok(true),

@@ -361,6 +361,24 @@ impl Writes {
         })
     }
 
+    /// What rows had of deltas at any time since the mark.
+    pub fn moved_since(
+        &self,
+        mark: usize,
+    ) -> impl Iterator<Item = (&Arc<TableHandle>, &[u8], &Moved)> {
+        let changed = self.undo.iter().skip(mark).filter_map(|u| match u {
+            Undo::Row {
+                table, key, before, ..
+            } => Some((&self.tables[*table], &key[..], before)),
+            _ => None,
+        });
+        changed.flat_map(|(t, key, before)| {
+            let all = before.iter().chain(t.rows.get(key));
+            let moved = all.filter_map(|p| p.moved.as_deref());
+            moved.map(move |m| (&t.table, key, m))
+        })
+    }
+
     /// Undoes everything since the mark.
     pub fn rollback(&mut self, mark: usize) {
         while self.undo.len() > mark {

@@ -1,7 +1,7 @@
 //! Split values against a model: deltas, guards, exact writes and reads of a few hot values, at every isolation level, in random histories.
 //!
-//! Several transactions are open at once and take statements in turn. One that must wait for a lock is asked again when it has the lock. The
-//! model is a map of committed values that takes each commit in position order. It demands:
+//! Several transactions are open at once. They take statements in turn, go back to a savepoint, or end. One that must wait for a lock is asked
+//! again when it has the lock. The model is a map of committed values that takes each commit in position order. It demands:
 //!
 //! ```text
 //! every commit        the store's values are the model's: no delta is lost, none counts twice; all lie between their bounds
@@ -29,7 +29,7 @@ use base::split::{Mode, Split};
 use base::{Candidate, Isolation, Oid, Position, SqlState, Type, Value};
 use futures::task::noop_waker;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ use workload::rng::Rng;
 
 const STOCK: Oid = 20_000;
 const QTY: usize = 1;
+const SOLD: usize = 2;
 const MOST: i64 = 20;
 
 /// stock(id primary key, qty split, between 0 and MOST; sold split, without bounds; note). The mode `rows` keeps no upper bound.
@@ -651,6 +652,8 @@ fn a_column_that_is_split_again_has_the_same_count() {
 enum Statement {
     Read(i64),
     Add(i64, i64, Option<i64>),
+    /// The same of both columns: one is added to `sold`, before or after.
+    Both(i64, i64, Option<i64>, bool),
     /// An exact write: qty := qty + amount, if it fits.
     Set(i64, i64),
     Note(i64, i64),
@@ -669,10 +672,22 @@ struct Open {
     guards: Vec<(i64, i64)>,
     /// Guards that did not hold, likewise.
     refused: Vec<(i64, i64)>,
+    changes: Changes,
+    /// What it had changed at its savepoint.
+    saved: Option<Changes>,
+}
+
+/// What a transaction has changed.
+#[derive(Clone, Default)]
+struct Changes {
     /// Net deltas of qty by id.
     net: BTreeMap<i64, i64>,
+    /// Net deltas of sold by id.
+    sold: BTreeMap<i64, i64>,
     /// Rows that it has written otherwise: their qty from here on (none: deleted), what was committed there when it did.
     exact: BTreeMap<i64, (Option<i64>, Option<i64>)>,
+    /// Rows that are its own.
+    fresh: BTreeSet<i64>,
 }
 
 impl Open {
@@ -680,7 +695,7 @@ impl Open {
         let s = self.next.clone().expect("a statement is due");
         let t = &mut self.txn;
         t.begin_statement()?;
-        let own = |id: &i64| self.exact.get(id).map(|e| e.0);
+        let own = |id: &i64| self.changes.exact.get(id).map(|e| e.0);
         match s {
             Statement::Read(id) => {
                 let found = read(t, w, id)?.map(|r| r[0]);
@@ -696,21 +711,26 @@ impl Open {
                     }
                     Some(_) => {}
                     None => {
-                        let net = self.net.get(&id).copied().unwrap_or(0);
+                        let net = self.changes.net.get(&id).copied().unwrap_or(0);
                         self.reads.push((id, found.map(|f| f - net)));
                     }
                 }
             }
-            Statement::Add(id, amount, need) => {
+            Statement::Add(id, amount, need) | Statement::Both(id, amount, need, _) => {
                 if read_key(t, w, id)?.is_none() {
                     return t.end_statement().map(|()| None);
                 }
-                let outcome = t.add_to(&w.stock, &key(id), &[take(QTY, amount, need)], 0)?;
+                let mut deltas = vec![take(QTY, amount, need)];
+                if let Statement::Both(.., first) = s {
+                    deltas.insert(usize::from(!first), take(SOLD, 1, None));
+                }
+                let outcome = t.add_to(&w.stock, &key(id), &deltas, 0)?;
                 t.end_statement()?;
-                let net = self.net.get(&id).copied().unwrap_or(0);
+                let net = self.changes.net.get(&id).copied().unwrap_or(0);
                 match outcome {
                     Outcome::Done => {
-                        *self.net.entry(id).or_default() += amount;
+                        *self.changes.net.entry(id).or_default() += amount;
+                        *self.changes.sold.entry(id).or_default() += deltas.len() as i64 - 1;
                         if let Some(need) = need {
                             self.guards.push((id, need - net));
                         }
@@ -741,8 +761,12 @@ impl Open {
                 }
                 t.update(&w.stock, &key(id), &row(id, qty, r[1], r[2]))?;
                 t.end_statement()?;
-                let net = self.net.remove(&id).unwrap_or(0);
-                let entry = self.exact.entry(id).or_insert((None, Some(r[0] - net)));
+                let net = self.changes.net.remove(&id).unwrap_or(0);
+                let entry = self
+                    .changes
+                    .exact
+                    .entry(id)
+                    .or_insert((None, Some(r[0] - net)));
                 entry.0 = Some(qty);
             }
             Statement::Note(id, note) => {
@@ -751,8 +775,12 @@ impl Open {
                 };
                 t.update_columns(&w.stock, &key(id), &[(3, Value::Int8(note))])?;
                 t.end_statement()?;
-                let net = self.net.remove(&id).unwrap_or(0);
-                let entry = self.exact.entry(id).or_insert((None, Some(r[0] - net)));
+                let net = self.changes.net.remove(&id).unwrap_or(0);
+                let entry = self
+                    .changes
+                    .exact
+                    .entry(id)
+                    .or_insert((None, Some(r[0] - net)));
                 entry.0 = Some(r[0]);
             }
             Statement::Delete(id) => {
@@ -761,8 +789,13 @@ impl Open {
                 };
                 t.delete(&w.stock, &key(id))?;
                 t.end_statement()?;
-                let net = self.net.remove(&id).unwrap_or(0);
-                let entry = self.exact.entry(id).or_insert((None, Some(r[0] - net)));
+                self.changes.fresh.remove(&id);
+                let net = self.changes.net.remove(&id).unwrap_or(0);
+                let entry = self
+                    .changes
+                    .exact
+                    .entry(id)
+                    .or_insert((None, Some(r[0] - net)));
                 entry.0 = None;
             }
             Statement::Insert(id) => {
@@ -771,11 +804,26 @@ impl Open {
                 }
                 t.insert(&w.stock, &row(id, 5, 0, 0))?;
                 t.end_statement()?;
-                self.exact.entry(id).or_insert((None, None)).0 = Some(5);
+                self.changes.fresh.insert(id);
+                self.changes.exact.entry(id).or_insert((None, None)).0 = Some(5);
             }
         }
         self.next = None;
         Ok(None)
+    }
+
+    /// Makes a savepoint, or goes back to the one it has.
+    fn save_or_undo(&mut self) {
+        match &self.saved {
+            None => {
+                self.txn.savepoint("s");
+                self.saved = Some(self.changes.clone());
+            }
+            Some(then) => {
+                self.txn.rollback_to_savepoint("s").unwrap();
+                self.changes = then.clone();
+            }
+        }
     }
 
     fn ready(&mut self) -> bool {
@@ -798,20 +846,24 @@ fn read_key(t: &mut Txn, w: &World, id: i64) -> Result<Option<()>> {
 }
 
 /// What is wrong with a commit, if anything is; then the model has it.
-fn check(w: &World, model: &mut BTreeMap<i64, i64>, o: &Open) -> std::result::Result<(), String> {
+fn check(
+    w: &World,
+    (model, sold): (&mut BTreeMap<i64, i64>, &mut BTreeMap<i64, i64>),
+    o: &Open,
+) -> std::result::Result<(), String> {
     for (id, saw) in &o.reads {
-        let moved = o.net.contains_key(id) && o.level == Isolation::RepeatableRead;
+        let moved = o.changes.net.contains_key(id) && o.level == Isolation::RepeatableRead;
         let now = model.get(id).copied();
         if (o.level == Isolation::Serializable || moved) && *saw != now {
             return Err(format!(
                 "{:?}: {id} was read as {saw:?}, committed is {now:?}, net {:?}, exact {:?}",
-                o.level, o.net, o.exact
+                o.level, o.changes.net, o.changes.exact
             ));
         }
     }
     for (id, least) in &o.guards {
         let now = model.get(id).copied();
-        let holds = now.is_some_and(|q| q >= *least) || o.exact.contains_key(id);
+        let holds = now.is_some_and(|q| q >= *least) || o.changes.exact.contains_key(id);
         if o.level == Isolation::Serializable && !holds {
             return Err(format!(
                 "a guard needed {least} of {id}, committed is {now:?}"
@@ -820,14 +872,14 @@ fn check(w: &World, model: &mut BTreeMap<i64, i64>, o: &Open) -> std::result::Re
     }
     for (id, least) in &o.refused {
         let now = model.get(id).copied();
-        let holds = now.is_some_and(|q| q >= *least) && !o.exact.contains_key(id);
+        let holds = now.is_some_and(|q| q >= *least) && !o.changes.exact.contains_key(id);
         if o.level == Isolation::Serializable && holds {
             return Err(format!(
                 "a guard that needs {least} of {id} was refused, committed is {now:?}"
             ));
         }
     }
-    for (id, (qty, before)) in &o.exact {
+    for (id, (qty, before)) in &o.changes.exact {
         let now = model.get(id).copied();
         if now != *before {
             return Err(format!(
@@ -839,21 +891,33 @@ fn check(w: &World, model: &mut BTreeMap<i64, i64>, o: &Open) -> std::result::Re
             None => drop(model.remove(id)),
         }
     }
-    for (id, net) in &o.net {
+    for (id, net) in &o.changes.net {
         let value = model
             .get_mut(id)
             .ok_or(format!("{id} is gone under a delta"))?;
         *value += net;
     }
+    for (id, net) in &o.changes.sold {
+        *sold.entry(*id).or_default() += net;
+    }
+    sold.extend(o.changes.fresh.iter().map(|id| (*id, 0)));
+    sold.retain(|id, _| model.contains_key(id));
     for (id, qty) in model.iter() {
         if !(0..=w.most).contains(qty) {
             return Err(format!("{id} is {qty}"));
         }
     }
-    let shown: BTreeMap<i64, i64> = w.committed().iter().map(|(id, r)| (*id, r[0])).collect();
-    match shown == *model {
-        true => Ok(()),
-        false => Err(format!("the store has {shown:?}, the model {model:?}")),
+    let shown = |column: usize| -> BTreeMap<i64, i64> {
+        let all = w.committed().into_iter();
+        all.map(|(id, r)| (id, r[column])).collect()
+    };
+    match (shown(0) == *model, shown(1) == *sold) {
+        (true, true) => Ok(()),
+        (false, _) => Err(format!("the store has {:?}, the model {model:?}", shown(0))),
+        _ => Err(format!(
+            "sold in the store {:?}, in the model {sold:?}",
+            shown(1)
+        )),
     }
 }
 
@@ -863,6 +927,8 @@ struct Done {
     commits: usize,
     deltas: usize,
     work: usize,
+    /// Commits of transactions that had a savepoint.
+    undone: usize,
 }
 
 /// A worker's step, which changes no value and which no transaction that locks sees: further records come or go, or what they hold is moved.
@@ -878,6 +944,7 @@ fn work(
         t.begin_statement().map(|()| t).map_err(|e| e.to_string())
     };
     let (id, to) = (rng.between(1, 2), rng.below(5) as u16);
+    let column = [QTY, SOLD][rng.index(2)];
     let kind = rng.below(if mode == Mode::Rows { 5 } else { 2 });
     let mut t = match kind {
         3 if resting.is_none() => {
@@ -891,15 +958,15 @@ fn work(
         _ => begin()?,
     };
     let did = match kind {
-        0 => t.spread_value(&w.stock, &key(id), QTY, to),
-        1 => t.gather_value(&w.stock, &key(id), QTY, to),
+        0 => t.spread_value(&w.stock, &key(id), column, to),
+        1 => t.gather_value(&w.stock, &key(id), column, to),
         _ => {
             let moves = [txn::Move {
                 from: rng.below(3) as u16,
                 to: rng.below(3) as u16,
                 amount: rng.between(1, 6).into(),
             }];
-            t.balance_value(&w.stock, &key(id), QTY, &moves)
+            t.balance_value(&w.stock, &key(id), column, &moves)
         }
     };
     if !did.map_err(|e| e.to_string())? {
@@ -921,6 +988,7 @@ fn history(seed: u64, mode: Mode) -> std::result::Result<Done, String> {
     let mut rng = Rng::new(seed);
     let w = World::of(mode);
     let mut model: BTreeMap<i64, i64> = BTreeMap::from([(1, 8), (2, 8)]);
+    let mut sold = BTreeMap::from([(1, 0), (2, 0)]);
     let mut open: Vec<Open> = vec![];
     let mut done = Done::default();
     let mut resting = None;
@@ -945,8 +1013,8 @@ fn history(seed: u64, mode: Mode) -> std::result::Result<Done, String> {
                 reads: vec![],
                 guards: vec![],
                 refused: vec![],
-                net: BTreeMap::new(),
-                exact: BTreeMap::new(),
+                changes: Changes::default(),
+                saved: None,
             });
         }
         let i = rng.below(open.len() as u64) as usize;
@@ -961,20 +1029,26 @@ fn history(seed: u64, mode: Mode) -> std::result::Result<Done, String> {
             }
             let t = std::mem::replace(&mut o.txn, w.begin(Isolation::ReadCommitted, true));
             // What it inserted and deleted again is no write.
-            o.exact
-                .retain(|_, (qty, before)| qty.is_some() || before.is_some());
-            let wrote = !o.net.is_empty() || !o.exact.is_empty();
+            let Changes { net, exact, .. } = &mut o.changes;
+            exact.retain(|_, (qty, before)| qty.is_some() || before.is_some());
+            let wrote = !net.is_empty() || !exact.is_empty();
+            let added = !net.is_empty();
             if std::env::var_os("SHOW").is_some() {
                 println!("{:?} commits", t.id());
             }
             if t.commit(&w.order).is_ok() {
                 done.commits += usize::from(wrote);
-                done.deltas += usize::from(!o.net.is_empty());
+                done.deltas += usize::from(added);
+                done.undone += usize::from(o.saved.is_some());
                 // A transaction that only read stands at its snapshot, which may be old.
                 if wrote {
-                    check(&w, &mut model, &o)?;
+                    check(&w, (&mut model, &mut sold), &o)?;
                 }
             }
+            continue;
+        }
+        if o.next.is_none() && o.txn.has_snapshot() && rng.below(8) == 0 {
+            o.save_or_undo();
             continue;
         }
         if o.next.is_none() {
@@ -983,7 +1057,8 @@ fn history(seed: u64, mode: Mode) -> std::result::Result<Done, String> {
             let need = (rng.below(2) == 0).then(|| rng.between(0, 8));
             o.next = Some(match rng.below(14) {
                 0..=1 => Statement::Read(id),
-                2..=9 => Statement::Add(id, amount, need),
+                2..=7 => Statement::Add(id, amount, need),
+                8..=9 => Statement::Both(id, amount, need, rng.below(2) == 0),
                 10 => Statement::Set(id, amount),
                 11 => Statement::Note(id, amount),
                 12 => Statement::Delete(id),
@@ -1046,13 +1121,16 @@ fn histories_keep_every_delta_and_every_bound() {
             all.commits += done.commits;
             all.deltas += done.deltas;
             all.work += done.work;
+            all.undone += done.undone;
         }
+        let enough = all.commits > 2_500 && all.deltas > 1_500 && all.work > 300;
         assert!(
-            seeds() != (0..600) || all.commits > 2_500 && all.deltas > 1_500 && all.work > 300,
-            "only {}, {} and {} in the mode {}",
+            seeds() != (0..600) || enough && all.undone > 300,
+            "only {}, {}, {} and {} in the mode {}",
             all.commits,
             all.deltas,
             all.work,
+            all.undone,
             mode.name()
         );
     }

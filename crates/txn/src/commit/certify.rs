@@ -65,6 +65,12 @@ impl Prepared<'_> {
         if txn.options.isolation == Isolation::Serializable
             && !env::fault::planted("skip_read_validation")
         {
+            if let Some(table) = txn.broken_guard(me.prev(), guard) {
+                txn.shared.stats.abort(Cause::ReadChanged);
+                let what =
+                    "could not serialize access due to read/write dependencies among transactions";
+                return Err(txn.lost_to(what, table, "(row)", me.prev()));
+            }
             return Ok(txn
                 .reads
                 .spared

@@ -48,7 +48,7 @@ use crate::handle::{Spread, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
 use crate::manager::TxnManager;
 use crate::range::{RangeRead, RowFilter, column_set, same_column, same_shown};
-use crate::settle::settle;
+use crate::settle::{settle, settle_below};
 use crate::stats::Cause;
 use crate::stop::Result;
 use crate::txn::{Isolation, Txn};
@@ -210,6 +210,33 @@ fn is_bound_same(handle: &TableHandle, a: &[u8], b: &[u8]) -> bool {
     bound.all(|c| same_column(a, b, *c as usize))
 }
 
+/// Whether the value of a column is at least so much, at a position below which all commits have settled here, or settle while this waits.
+fn is_at_least(
+    table: &TableHandle,
+    key: &[u8],
+    (column, least): (u16, i128),
+    at: Position,
+    guard: &Guard,
+) -> bool {
+    let column = usize::from(column);
+    let value = match table.spread(column) {
+        Some(s) => s.total_at(table, key, at, guard),
+        None => {
+            let record = table.storage.primary.get(key, guard);
+            let row = record.and_then(|r| {
+                settle_below(r, at.next());
+                r.row_at(at, guard)
+            });
+            let row = row.filter(|r| table.table.layout.knows(r));
+            let units = table.split(column);
+            units
+                .zip(row)
+                .and_then(|(u, r)| value_of(u, table.table.layout.row(r), column))
+        }
+    };
+    value.is_some_and(|v| v >= least)
+}
+
 impl Txn {
     /// Adds the deltas to the row of this key, which the statement has found by the columns `looked_at` (a set, `column_set`), guards aside.
     /// May fail with BLOCKED or RESTART, as every write.
@@ -303,6 +330,12 @@ impl Txn {
             held.remove(at);
         }
         self.shared.locks.release(self.id, name);
+    }
+
+    /// Whether the transaction has reserved anything of the values of a row in this storage.
+    pub(crate) fn reserves_in(&self, storage: RelId, key: &[u8]) -> bool {
+        let table = self.schema.catalog.of_storage(storage);
+        !self.escrowed.is_empty() && table.is_none_or(|t| self.reserves(t, key))
     }
 
     /// Whether the transaction has reserved anything of the row's values.
@@ -777,33 +810,46 @@ impl Txn {
         Ok(read || in_range)
     }
 
-    /// Whether what the guards of its deltas said is so at an installed position, too. Below SERIALIZABLE no reservation keeps it.
+    /// A savepoint undoes what was done since the mark. What guards of deltas have said of values is told all the same.
+    pub(crate) fn keep_guards(&mut self, mark: usize) {
+        if !self.writes.has_moved() || !self.tracks_reads() {
+            return;
+        }
+        for (table, key, moved) in self.writes.moved_since(mark) {
+            for &(column, least) in &moved.needs {
+                let name = ValueName {
+                    storage: table.storage.id,
+                    column,
+                    key: key.into(),
+                };
+                let known = self.reads.told.entry(name);
+                let known = known.or_insert_with(|| (table.clone(), least));
+                known.1 = known.1.max(least);
+            }
+        }
+    }
+
+    /// Whether what the guards of its deltas said is so at a position, too. Below SERIALIZABLE no reservation keeps it.
     pub(crate) fn guards_hold(&self, at: Position, guard: &Guard) -> bool {
         if !self.writes.has_moved() {
             return true;
         }
-        let holds = |table: &TableHandle, key: &[u8], column: u16, least: i128| {
-            let column = usize::from(column);
-            let value = match table.spread(column) {
-                Some(s) => s.total_at(table, key, at, guard),
-                None => {
-                    let record = table.storage.primary.get(key, guard);
-                    let row = record.and_then(|r| r.row_at(at, guard));
-                    let row = row.filter(|r| table.table.layout.knows(r));
-                    let units = table.split(column);
-                    units
-                        .zip(row)
-                        .and_then(|(u, r)| value_of(u, table.table.layout.row(r), column))
-                }
-            };
-            value.is_some_and(|v| v >= least)
-        };
-        self.writes.tables.iter().all(|t| {
-            t.rows.iter().all(|(key, p)| {
-                let mut needs = p.moved.iter().flat_map(|m| m.needs.iter());
-                needs.all(|(column, least)| holds(&t.table, key, *column, *least))
+        self.broken_guard(at, guard).is_none()
+            && self.writes.tables.iter().all(|t| {
+                t.rows.iter().all(|(key, p)| {
+                    let mut needs = p.moved.iter().flat_map(|m| m.needs.iter());
+                    needs.all(|need| is_at_least(&t.table, key, *need, at, guard))
+                })
             })
-        })
+    }
+
+    /// The table of a guard that was told, whose deltas are undone, and that does not hold at this position.
+    pub(crate) fn broken_guard(&self, at: Position, guard: &Guard) -> Option<&Arc<TableHandle>> {
+        let mut told = self.reads.told.iter();
+        let broken = told.find(|(name, (table, least))| {
+            !is_at_least(table, &name.key, (name.column, *least), at, guard)
+        });
+        broken.map(|(_, (table, _))| table)
     }
 
     /// Holds of these values what was held before.

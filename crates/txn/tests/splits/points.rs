@@ -398,6 +398,96 @@ fn a_guard_that_was_told_is_kept_without_its_delta() {
     assert!(matches!(blocked, Err(Stop::Blocked)), "{blocked:?}");
 }
 
+/// The same where the snapshot moves: not to where the guard that was told does not hold.
+#[test]
+fn a_guard_that_was_told_holds_where_the_snapshot_moves_to() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let modes = [Mode::Escrow, Mode::Rows];
+    for (mode, taken) in modes.into_iter().flat_map(|m| [(m, 1), (m, 5)]) {
+        let w = World::of(mode);
+        let mut t = w.begin(Isolation::RepeatableRead, true);
+        run(&mut t, |t| read_key(t, &w, 2)).unwrap();
+        t.savepoint("s");
+        assert_eq!(add(&w, &mut t, 1, Some(5)).unwrap(), Outcome::Done);
+        t.rollback_to_savepoint("s").unwrap();
+        if mode == Mode::Rows {
+            // The records that have proved it are given back.
+            assert_eq!(add(&w, &mut t, 1, Some(100)).unwrap(), Outcome::Refused);
+        }
+        let mut other = w.begin(Isolation::RepeatableRead, true);
+        assert_eq!(add(&w, &mut other, -taken, None).unwrap(), Outcome::Done);
+        let note = |n| [(3, Value::Int8(n))];
+        let written = run(&mut other, |t| {
+            t.update_columns(&w.stock, &key(2), &note(1))
+        });
+        written.unwrap();
+        other.commit(&w.order).unwrap();
+        let written = run(&mut t, |t| t.update_columns(&w.stock, &key(2), &note(2)));
+        let said = written.map_err(|stop| stop.error().map(|e| e.code()));
+        let lost = Err(Some(SqlState::SERIALIZATION_FAILURE));
+        let expected = if taken == 1 { Ok(true) } else { lost };
+        assert_eq!(said, expected, "{mode:?} {taken}");
+    }
+}
+
+/// And at SERIALIZABLE it is certified, where no lock and no reservation keeps it.
+#[test]
+fn a_guard_that_was_told_is_certified() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for (taken, ok) in [(1, true), (4, false)] {
+        let w = World::of(Mode::Rows);
+        let mut t = w.begin(Isolation::Serializable, true);
+        run(&mut t, |t| read_key(t, &w, 2)).unwrap();
+        t.savepoint("s");
+        assert_eq!(add(&w, &mut t, -1, Some(5)).unwrap(), Outcome::Done);
+        t.rollback_to_savepoint("s").unwrap();
+        assert_eq!(add(&w, &mut t, -1, Some(100)).unwrap(), Outcome::Refused);
+        add_alone(&w, -taken);
+        let note = [(3, Value::Int8(1))];
+        run(&mut t, |t| t.update_columns(&w.stock, &key(2), &note)).unwrap();
+        assert_eq!(t.commit(&w.order).is_ok(), ok, "{taken}");
+    }
+}
+
+/// An exact write that a savepoint undoes keeps no others away. What its transaction has reserved, before it or since, keeps off exact writes alone.
+#[test]
+fn an_exact_write_that_is_undone_leaves_no_lock() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for (level, mode) in LEVELS
+        .into_iter()
+        .flat_map(|l| [(l, Mode::Escrow), (l, Mode::Rows)])
+    {
+        for (before, since) in [(false, false), (true, false), (false, true)] {
+            let w = World::of(mode);
+            let mut t = w.begin(level, true);
+            t.begin_statement().unwrap();
+            if before {
+                assert_eq!(add(&w, &mut t, -1, None).unwrap(), Outcome::Done);
+            }
+            t.savepoint("s");
+            if since {
+                assert_eq!(add(&w, &mut t, -1, None).unwrap(), Outcome::Done);
+            }
+            set(&w, &mut t, 3).unwrap();
+            t.rollback_to_savepoint("s").unwrap();
+            // In the mode `rows` the record is locked as long as the delta would be.
+            if mode == Mode::Escrow || !before && !since {
+                add_alone(&w, 1);
+            }
+            let mut other = w.begin(Isolation::ReadCommitted, true);
+            let said = set(&w, &mut other, 5);
+            let (held, what) = (before || since, (level, mode, before, since));
+            assert_eq!(said.is_err(), held, "{what:?}: {said:?}");
+            if held {
+                assert!(matches!(said, Err(Stop::Blocked)), "{what:?}: {said:?}");
+                other.rollback_statement();
+            } else {
+                other.commit(&w.order).unwrap();
+            }
+        }
+    }
+}
+
 /// Guards that are kept do not add up: what is left for one is left for the others, too, with a lower bound and without one.
 #[test]
 fn guards_of_several_hold_side_by_side() {
