@@ -167,7 +167,7 @@ pub(crate) struct Statement {
     pub(crate) conflict: Option<Conflict>,
     /// A statement has come to an end, so that its client knows what it read.
     pub(crate) has_told: bool,
-    /// An error that it gave tells of the newest state, which may be above the snapshot.
+    /// An error that it gave tells of the newest state, which may be above the snapshot, or a delta that it has let through.
     pub(crate) leaked_newer_state: AtomicBool,
 }
 

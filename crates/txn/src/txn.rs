@@ -194,7 +194,8 @@ impl Txn {
         self.reads.view.as_ref().map(View::position)
     }
 
-    /// Whether an error of its statements told of what stands above the snapshot, so that its replies wait for all commits so far.
+    /// Whether an error of its statements, or a delta that found enough, told of what stands above the snapshot, so that its replies wait for all
+    /// commits so far.
     pub fn leaked_newer_state(&self) -> bool {
         self.statement.leaked_newer_state.load(Ordering::Relaxed)
     }

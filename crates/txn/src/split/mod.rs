@@ -579,6 +579,7 @@ impl Txn {
             && !fits(seen)
         {
             self.escrowed.lives_off = self.escrowed.lives_off.max(newest_at);
+            self.tells_of_newest();
         }
         match answer {
             Answer::Granted => Ok(Took::of(Outcome::Done)),

@@ -525,10 +525,14 @@ fn what_a_delta_lives_off_is_shown_with_it() {
         }
         let mut t = w.begin(Isolation::ReadCommitted, true);
         run(&mut t, |t| read_key(t, &w, 2)).unwrap();
+        assert_eq!(add(&w, &mut t, -1, Some(1)).unwrap(), Outcome::Done);
+        assert!(!t.leaked_newer_state(), "its snapshot says so, too");
         // A commit on its way keeps all later ones from being installed.
         let (_, ticket) = txn::CommitOrder::begin(&w.order).unwrap();
         add_alone(&w, 10);
-        assert_eq!(add(&w, &mut t, -15, Some(15)).unwrap(), Outcome::Done);
+        assert_eq!(add(&w, &mut t, -14, Some(15)).unwrap(), Outcome::Done);
+        // That there were 15 is told. The end of the transaction waits for the ten, also where it ends without a commit.
+        assert!(t.leaked_newer_state());
         let seen = std::thread::scope(|s| {
             let next = s.spawn(|| run(&mut t, |t| read(t, &w, 1)).unwrap());
             txn::CommitOrder::abort(&w.order, ticket);
