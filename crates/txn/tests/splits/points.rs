@@ -3,6 +3,7 @@
 //! | found | shown by |
 //! |---|---|
 //! | refused, though at no moment there was too little | `a_value_that_is_moved_among_its_records_is_not_refused` |
+//! | workers in the way of others | `workers_give_way` |
 //! | two that want more wait for each other | `two_that_find_too_little_do_not_wait_for_each_other` |
 //! | the same, where each has deltas already | `of_two_with_deltas_that_want_more_one_is_a_deadlock` |
 //! | the same, because the shares that were added up are no state of the value | `an_addition_on_its_way_is_no_lack` |
@@ -590,6 +591,48 @@ fn deltas_without_waiting_lock_the_row() {
         panic!("{lost:?}");
     };
     assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE);
+}
+
+/// What gives records goes on beside deltas and waits for no exact write; what takes them away waits for neither.
+#[test]
+fn workers_give_way() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for mode in [Mode::Escrow, Mode::Rows] {
+        let w = World::of(mode);
+        let step = |to: u16| {
+            let mut t = w.begin(Isolation::ReadCommitted, true);
+            t.begin_statement().unwrap();
+            let more = t.spread_value(&w.stock, &key(1), QTY, to).unwrap();
+            let did = more || t.gather_value(&w.stock, &key(1), QTY, to).unwrap();
+            did && t.commit(&w.order).is_ok()
+        };
+        assert!(step(2));
+        let balance = || {
+            let moves = [txn::Move {
+                from: 0,
+                to: 1,
+                amount: 1,
+            }];
+            let mut t = w.begin(Isolation::ReadCommitted, true);
+            t.begin_statement().unwrap();
+            let did = t.balance_value(&w.stock, &key(1), QTY, &moves).unwrap();
+            did && t.commit(&w.order).is_ok()
+        };
+        assert_eq!(balance(), mode == Mode::Rows);
+        let mut t = w.begin(Isolation::ReadCommitted, true);
+        assert_eq!(add(&w, &mut t, -1, None).unwrap(), Outcome::Done);
+        assert!(step(4), "{mode:?}: more records beside a delta");
+        assert!(!step(1), "{mode:?}: fewer records beside a delta");
+        t.commit(&w.order).unwrap();
+        let mut t = w.begin(Isolation::ReadCommitted, true);
+        set(&w, &mut t, 5).unwrap();
+        for to in [1, 8] {
+            assert!(!step(to), "{mode:?}: {to} records beside an exact write");
+        }
+        assert!(!balance(), "{mode:?}: a move beside an exact write");
+        t.commit(&w.order).unwrap();
+        assert_eq!(w.committed()[&1][0], 5, "{mode:?}");
+    }
 }
 
 #[test]
