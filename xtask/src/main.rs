@@ -53,6 +53,7 @@ cargo xtask COMMAND
             `bench replay`: replay's policies against the primary, and a model for more cores;
             `bench reads [--peers DIR] [--only SECTION]`: strong reads at replicas, stale reads there and at PostgreSQL and Galera;
             `bench embedded`: the library in one process, YCSB and TPC-C per core;
+            `bench applications --benchbase DIR --sysbench-tpcc DIR`: TPC-C, SmallBank, TATP and nine more, as their authors wrote them;
             `bench lag`: how far a replica is behind; `bench lag --peers DIR`: the same beside PostgreSQL and MariaDB;
             `bench WHAT --help` lists the options
 ";

@@ -12,7 +12,8 @@
 //! A program that is known to fail stands in the table with its reason, and has to fail: one that passes is to be taken off the list, so
 //! the list only shrinks. A program that compares gets a PostgreSQL 15 as well.
 //!
-//! Left out on purpose: the drivers' own suites (`suites`), and what no registry has: BenchBase, sysbench-tpcc.
+//! Left out on purpose: the drivers' own suites (`suites`), and BenchBase and sysbench-tpcc, which no
+//! registry has (`bench applications`).
 
 use crate::guard::Guard;
 use crate::{Result, clients, command, installed, metadata, process, server};

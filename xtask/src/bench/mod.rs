@@ -9,11 +9,12 @@
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
 //! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`). So are `embedded`, the
 //! library in one process, `builds`, two builds of canon side by side, `split`, a hot row in a split column, `split-workers`, the worker of
-//! such columns in counted time, `sites`, clients far from the primary, and `failover`, how long a cluster that runs itself is without
-//! commits when its primary is lost.
+//! such columns in counted time, `sites`, clients far from the primary, `failover`, how long a cluster that runs itself is without
+//! commits when its primary is lost, and `applications`, benchmarks that others have written.
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
+mod applications;
 mod builds;
 pub mod constant;
 mod delay;
@@ -47,7 +48,7 @@ use std::time::Duration;
 
 const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|programs|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]\n\
-                     cargo xtask bench [replay|reads|lag|embedded|builds|split|split-workers|sites|failover] --help";
+                     cargo xtask bench [replay|reads|lag|embedded|builds|split|split-workers|sites|failover|applications] --help";
 
 struct Options {
     what: String,
@@ -107,6 +108,9 @@ pub fn main(args: &[String]) -> Result<()> {
     }
     if args.first().is_some_and(|what| what == "sites") {
         return sites::main(&args[1..]);
+    }
+    if args.first().is_some_and(|what| what == "applications") {
+        return applications::main(&args[1..]);
     }
     if args.first().is_some_and(|what| what == "embedded") {
         return embedded::main(&args[1..]);

@@ -6,7 +6,9 @@ use crate::{Result, command};
 use std::process::Command;
 
 /// Options whose values are places on this machine.
-const PLACES: [&str; 6] = [
+const PLACES: [&str; 8] = [
+    "--benchbase",
+    "--sysbench-tpcc",
     "--peers",
     "--binary",
     "--directory",

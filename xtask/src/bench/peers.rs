@@ -152,6 +152,7 @@ pub fn output(command: &Command, seconds: u32, guard: &mut Guard) -> Result<Stri
     for (key, value) in command.get_envs() {
         value.map(|v| c.env(key, v));
     }
+    command.get_current_dir().map(|d| c.current_dir(d));
     c.stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

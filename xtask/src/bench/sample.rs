@@ -94,7 +94,7 @@ fn finish(mut command: Command, limit: Duration) -> std::io::Result<Output> {
 }
 
 /// The number after `label` on its line.
-fn after(text: &str, label: &str) -> Option<f64> {
+pub fn after(text: &str, label: &str) -> Option<f64> {
     let rest = text.lines().find_map(|l| l.trim().strip_prefix(label))?;
     let number = rest.trim_start_matches([':', '=', ' ', '(']);
     let end = number.find(|c: char| !c.is_ascii_digit() && c != '.');
@@ -145,7 +145,10 @@ pub struct Spread {
 impl Spread {
     /// `None` if no sample has the figure.
     pub fn of(samples: &[Sample], figure: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
-        let mut all: Vec<f64> = samples.iter().filter_map(figure).collect();
+        Spread::over(samples.iter().filter_map(figure).collect())
+    }
+
+    pub fn over(mut all: Vec<f64>) -> Option<Spread> {
         all.sort_by(f64::total_cmp);
         let middle = all.len() / 2;
         let median = match all.len() {
