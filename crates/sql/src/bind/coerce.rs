@@ -79,9 +79,11 @@ impl Binder<'_> {
                             if crate::expr::fold::cast_volatility(Type::Text, to.ty)
                                 == crate::functions::Volatility::Immutable =>
                         {
-                            // Folding failed: say why now, as PostgreSQL does.
+                            // Folding failed: say why now, as PostgreSQL does. A value that its type reads but its modifier does not
+                            // take is an error where it is computed: a DEFAULT may never be.
                             let v = Value::Text(s.clone());
-                            cast::apply(v, c.from, to, explicit, self.cx.settings)?;
+                            let plain = ColumnType::plain(to.ty);
+                            cast::apply(v, c.from, plain, explicit, self.cx.settings)?;
                             Ok(Some(Expr::Cast(c)))
                         }
                         Expr::Cast(c) => {
