@@ -153,6 +153,23 @@ fn plans_use_keys_ranges_and_orders() {
     golden("plans.txt", &out);
 }
 
+/// BenchBase's SEATS: the index of the third relation begins with the column of the one that would be joined last.
+#[test]
+fn a_constant_reaches_a_relation_that_two_others_are_tied_to() {
+    let db = shop();
+    db.run(
+        "CREATE TABLE guest (id int PRIMARY KEY, name text); CREATE TABLE flight (id int PRIMARY KEY, left_over int);
+         CREATE TABLE seat (flight int, n int, guest int, UNIQUE (flight, n))",
+    )
+    .unwrap();
+    let sql = "SELECT g.name, f.left_over, s.n FROM guest g, flight f, seat s WHERE g.id = 5 AND g.id = s.guest AND f.id = 7 AND f.id = s.flight";
+    let plan = db.rows(&format!("EXPLAIN (COSTS OFF) {sql}")).join("\n");
+    assert!(!plan.contains("Seq Scan"), "{plan}");
+    db.run("INSERT INTO guest VALUES (5, 'a'), (6, 'b'); INSERT INTO flight VALUES (7, 3), (8, 4); INSERT INTO seat VALUES (7, 1, 5), (7, 2, 6), (8, 1, 5)")
+        .unwrap();
+    assert_eq!(db.rows(sql).len(), 1);
+}
+
 #[test]
 fn explain_has_costs_and_the_keys_of_postgres() {
     let db = shop();

@@ -10,7 +10,7 @@
 
 use super::access::{self, Path};
 use super::node::{self, JoinKind, Node};
-use super::{Planned, Planner, Want};
+use super::{Planned, Planner, Want, constants};
 use crate::expr::{CmpOp, Expr, Slot};
 use crate::functions::Volatility;
 use crate::logical::{self, TableRef};
@@ -137,6 +137,9 @@ fn plan_from(
         flatten(i, &mut leaves, &mut conditions);
     }
     leaves = without_refused(leaves, &mut conditions)?;
+    if leaves.len() > 2 {
+        constants::spread(&mut conditions);
+    }
     if leaves.is_empty() {
         return Ok(Planned {
             node: Node::Once(Arc::new(conditions)),

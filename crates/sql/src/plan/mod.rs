@@ -11,6 +11,7 @@
 
 mod access;
 pub(crate) mod asked;
+mod constants;
 pub(crate) mod explain;
 mod join;
 pub(crate) mod node;
