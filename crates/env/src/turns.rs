@@ -30,7 +30,10 @@ pub fn alone() -> bool {
 
 /// Goes on when the other tasks of this turn have run; at once where there are none, or no turns.
 pub async fn afterwards() {
-    let mut asked = LEFT.get() == 0;
+    if LEFT.get() == 0 {
+        return;
+    }
+    let mut asked = false;
     poll_fn(|_| {
         if std::mem::replace(&mut asked, true) {
             return Poll::Ready(());

@@ -9,14 +9,17 @@
 //! may expect a reply to an Execute before Sync or Flush, so waiting for that message costs nothing.
 
 use super::tell;
-use super::wire::{Stream, Wire, describe, gone};
-use crate::forward::relay::Forwarder;
+use super::wire::{Input, Stream, Wire, gone};
+use crate::forward::relay::{Forwarder, Whose};
 use base::{Error, Result, SqlState};
 use protocol::NOTHING_RUN;
 use protocol::backend::Replies;
 use protocol::frontend::{self, Frontend};
 use sql::engine::Engine;
-use sql::session::{Client, Column, Exit, Format, Next, Reason, Session, TxnStatus, interruption};
+use sql::session::{Client, Exit, Format, Handle, Next, Reason, Session, TxnStatus, interruption};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Poll, ready};
 
 /// Replies beyond this many bytes are sent before Sync.
 const HIGH_WATER: usize = 64 << 10;
@@ -44,6 +47,7 @@ pub async fn serve<S: Stream, E: Engine>(
         skipping: false,
         bound: Vec::new(),
         between: true,
+        began: false,
     };
     match messages.run().await {
         Ok(()) => End::Client,
@@ -58,15 +62,70 @@ struct Execute {
     max_rows: i32,
 }
 
-/// What a message leaves behind.
-enum Then {
-    /// The next message.
-    Next,
+/// What the message at the front of the input comes to without waiting.
+enum Step {
+    /// It is done.
+    Done,
     /// The client has said that it goes.
     Gone,
+    /// Its replies are there, and leave when the core's other connections have run.
+    Ready,
+    /// A portal runs.
+    Execute(Execute),
+    /// It has failed, and nothing of it has been told.
+    Failed(Failed),
+    /// The rest waits for something.
+    Later(Later),
+}
+
+/// A message that has failed. It is taken.
+struct Failed {
+    why: Error,
+    /// It was a simple query, which no Sync follows.
+    simple: bool,
+    /// What it belongs to at the primary fails, too.
+    there: bool,
+}
+
+/// What waits. The message is still at the front of the input.
+enum Later {
+    /// It may be the primary's; the text of the statement with which work there begins.
+    Forward {
+        begins: Option<String>,
+    },
+    /// Parse, or a simple query.
+    Text,
+    /// A named portal was bound, and takes its snapshot now.
+    Stand,
+    Flush,
+    /// An implicit transaction ends.
+    Sync,
+}
+
+impl Step {
+    fn of(done: Result<()>) -> Step {
+        match done {
+            Ok(()) => Step::Done,
+            Err(e) => Step::Failed(Failed::message(e)),
+        }
+    }
+}
+
+impl Failed {
+    /// A message of the extended protocol.
+    fn message(why: Error) -> Failed {
+        Failed {
+            why,
+            simple: false,
+            there: true,
+        }
+    }
 }
 
 /// A client's messages, one after the other, and what they leave for the next one.
+///
+/// Most messages need no waiting, and are done by plain functions: a future that is made for each message costs as much as what Bind does. So
+/// `front`, `take_up` and `message` decide, and the loop awaits what they name.
 struct Messages<'a, S, E: Engine> {
     wire: &'a mut Wire<S>,
     session: &'a mut Session<E>,
@@ -77,6 +136,8 @@ struct Messages<'a, S, E: Engine> {
     bound: Vec<u8>,
     /// Nothing has come since the last ReadyForQuery.
     between: bool,
+    /// A part of a message has come.
+    began: bool,
 }
 
 impl<S: Stream, E: Engine> Messages<'_, S, E> {
@@ -86,12 +147,29 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
             if self.skipping && frontend::frame(self.wire.input.bytes())?.is_none() {
                 self.wire.flush().await?;
             }
-            let Some((kind, len)) = self.next().await? else {
+            let Some((kind, len)) = self.front()? else {
+                self.read().await?;
                 continue;
             };
-            match self.message(kind, len).await? {
-                Then::Next => {}
-                Then::Gone => return Ok(()),
+            let mut step = self.take_up(kind, len)?;
+            loop {
+                step = match step {
+                    Step::Done => break,
+                    Step::Gone => return Ok(()),
+                    Step::Execute(x) => match self.execute(&x).await? {
+                        Ok(()) => break,
+                        Err(e) => Step::Failed(Failed::message(e.here())),
+                    },
+                    Step::Ready => {
+                        self.leave().await?;
+                        break;
+                    }
+                    Step::Failed(f) => {
+                        self.failed(f).await?;
+                        break;
+                    }
+                    Step::Later(later) => self.later(later).await?,
+                };
             }
             if self.wire.out.buf.len() > HIGH_WATER {
                 self.wire.flush().await?;
@@ -99,73 +177,107 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
         }
     }
 
-    /// The next message that is this node's to answer, at the front of the input. None: it was skipped, was too long or went to the
-    /// primary.
-    async fn next(&mut self) -> Result<Option<(u8, usize)>> {
-        let (kind, len) = next(self.wire, self.session, self.between).await?;
+    /// Whether a session that is asked to leave may do so: nothing is under way.
+    fn may_leave(&self) -> bool {
+        self.between && self.session.status() == TxnStatus::Idle
+    }
+
+    /// The message at the front of the input: its type, and its length or why it may not be so long. None: more has to be read.
+    #[inline]
+    fn front(&mut self) -> Result<Option<(u8, Result<usize>)>> {
+        if self.session.handle().is_leaving() && self.may_leave() {
+            return Err(leaves());
+        }
+        // A client that always has more to ask is ended, too.
+        if self.session.handle().terminated() {
+            return Err(interruption(Reason::Terminate));
+        }
+        if let Some((kind, len)) = frontend::frame(self.wire.input.bytes())? {
+            self.began = false;
+            return Ok(Some((kind, Ok(len))));
+        }
+        let Some(&kind) = self.wire.input.bytes().first() else {
+            return Ok(None);
+        };
+        if !self.began {
+            self.began = true;
+            self.session.begin_message();
+        }
+        match self.wire.input.admit() {
+            Ok(()) => Ok(None),
+            Err(e) => {
+                self.began = false;
+                Ok(Some((kind, Err(e))))
+            }
+        }
+    }
+
+    /// Reads more, after the client was told what it may be told where nothing is under way.
+    async fn read(&mut self) -> Result<()> {
+        let may_leave = self.may_leave();
+        if may_leave && self.session.handle().has_notifications() {
+            tell::notifications(self.wire, self.session)?;
+            self.wire.flush().await?;
+        }
+        fill(self.wire, self.session, may_leave).await
+    }
+
+    /// Begins with the message at the front of the input.
+    #[inline]
+    fn take_up(&mut self, kind: u8, len: Result<usize>) -> Result<Step> {
         self.session.arrived(self.wire.input.arrived);
         self.between = false;
         let len = match len {
             Ok(len) => len,
-            Err(_) if self.skipping => return Ok(None),
+            Err(_) if self.skipping => return Ok(Step::Done),
             // It was too long, and is not here any more.
-            Err(e) => {
-                self.fail(&e, kind == b'Q').await?;
-                self.fail_there();
-                return Ok(None);
+            Err(why) => {
+                return Ok(Step::Failed(Failed {
+                    why,
+                    simple: kind == b'Q',
+                    there: true,
+                }));
             }
         };
-        if self.skipping && !matches!(kind, b'S' | b'X') {
-            self.wire.input.take(len);
-            return Ok(None);
+        if self.skipping {
+            if !matches!(kind, b'S' | b'X') {
+                self.wire.input.take(len);
+                return Ok(Step::Done);
+            }
+        } else if let Some(f) = &mut self.forward {
+            let body = &self.wire.input.bytes()[5..len];
+            if let Whose::There { begins } = f.whose(self.session, kind, body) {
+                return Ok(Step::Later(Later::Forward { begins }));
+            }
         }
-        if let Some(f) = &mut self.forward
-            && !self.skipping
-            && f.take(self.wire, self.session, (kind, len), &mut self.skipping)
-                .await?
-        {
-            self.between = !f.is_busy() && !self.skipping;
-            return Ok(None);
-        }
-        Ok(Some((kind, len)))
+        self.message(kind, len)
     }
 
-    async fn message(&mut self, kind: u8, len: usize) -> Result<Then> {
-        let message = match frontend::decode(kind, &self.wire.input.bytes()[5..len]) {
-            Ok(m) => m,
-            Err(e) if e.code() == SqlState::CHARACTER_NOT_IN_REPERTOIRE => {
-                self.wire.input.take(len);
-                return self.fail(&e, kind == b'Q').await;
-            }
-            Err(e) => return Err(e),
-        };
-        if !matches!(
-            message,
-            Frontend::Adopt(_) | Frontend::Sync | Frontend::Terminate
-        ) && let Some(e) = self.session.adoption_error()
-        {
-            self.wire.input.take(len);
-            return self.fail(&e, kind == b'Q').await;
+    /// A message that is this node's to answer.
+    #[inline]
+    fn message(&mut self, kind: u8, len: usize) -> Result<Step> {
+        if matches!(kind, b'P' | b'Q') {
+            return Ok(Step::Later(Later::Text));
         }
-        let outcome = match message {
-            Frontend::Adopt(state) => {
-                let adopted = self.session.adopt(state);
+        let message = match decode(&self.wire.input, self.session, kind, len)? {
+            Ok(message) => message,
+            Err(why) => {
                 self.wire.input.take(len);
-                adopted?;
-                Ok(())
+                return Ok(Step::Failed(Failed {
+                    why,
+                    simple: false,
+                    there: false,
+                }));
             }
-            Frontend::Parse { name, query, types } => {
-                let parsed = self.session.parse(name, query, &types).await;
-                self.wire.input.take(len);
-                self.complete(b'1', parsed)
-            }
+        };
+        let done = match message {
             Frontend::Bind(b) => {
-                let bound = match bind(self.session, &b) {
-                    Ok(()) => self.session.stand_portal(b.portal).await,
-                    e => e,
-                };
+                let bound = bind(self.session, &b);
+                if bound.is_ok() && self.session.portal_stands(b.portal) {
+                    return Ok(Step::Later(Later::Stand));
+                }
                 self.keep_bound(len);
-                self.complete(b'2', bound.map_err(Exit::from))
+                self.complete(b'2', bound)
             }
             Frontend::Describe {
                 portal: false,
@@ -173,46 +285,48 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
             } => {
                 let found = self.session.describe_statement(name);
                 self.wire.input.take(len);
-                found.map_err(Exit::from).map(|(types, columns)| {
+                found.map(|(types, columns)| {
                     self.wire.out.parameter_description(&types);
-                    self.describe(columns.as_deref(), |_| Format::Text);
+                    tell::columns(&mut self.wire.out, columns.as_deref(), |_| Format::Text);
                 })
             }
             Frontend::Describe { portal: true, name } => {
-                let found = self.session.describe_portal(name);
+                let out = &mut self.wire.out;
+                let described = self.session.describe_portal(name, |found| {
+                    let format = |i| found.map_or(Format::Text, |(_, f)| f.of(i));
+                    tell::columns(out, found.map(|(columns, _)| columns), format);
+                });
                 self.wire.input.take(len);
-                found.map_err(Exit::from).map(|found| match found {
-                    Some((columns, formats)) => self.describe(Some(&columns), |i| formats[i]),
-                    None => self.describe(None, |_| Format::Text),
-                })
+                described
             }
             Frontend::Execute { portal, max_rows } => {
                 let portal = portal.into();
                 self.wire.input.take(len);
-                self.execute(&Execute { portal, max_rows }).await?
+                return Ok(Step::Execute(Execute { portal, max_rows }));
             }
             Frontend::Close { portal, name } => {
                 self.session.close(portal, name);
                 self.wire.input.take(len);
                 self.complete(b'3', Ok(()))
             }
-            Frontend::Query(sql) => {
-                let sql = sql.to_owned();
-                self.wire.input.take(len);
-                self.query(&sql).await?;
-                Ok(())
-            }
             Frontend::Sync => {
+                self.skipping = false;
+                self.wire.skip_copy = false;
+                if self.session.sync_commits() {
+                    return Ok(Step::Later(Later::Sync));
+                }
                 self.wire.input.take(len);
-                self.sync().await?;
+                tell::ready(self.wire, self.session)?;
+                return Ok(Step::Ready);
+            }
+            Frontend::Flush => return Ok(Step::Later(Later::Flush)),
+            Frontend::Terminate => return Ok(Step::Gone),
+            Frontend::Adopt(state) => {
+                let adopted = self.session.adopt(state);
+                self.wire.input.take(len);
+                adopted?;
                 Ok(())
             }
-            Frontend::Flush => {
-                self.wire.input.take(len);
-                self.wire.flush().await?;
-                Ok(())
-            }
-            Frontend::Terminate => return Ok(Then::Gone),
             // What is left of a COPY that failed.
             Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => {
                 self.wire.input.take(len);
@@ -221,24 +335,83 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
             Frontend::Password => {
                 return Err(frontend::violation("unexpected password message"));
             }
+            Frontend::Parse { .. } | Frontend::Query(_) => unreachable!("taken above"),
         };
-        if let Err(e) = outcome {
-            self.fail(&e.here(), false).await?;
-            self.fail_there();
-        }
-        Ok(Then::Next)
+        Ok(Step::of(done))
     }
 
-    /// The columns of what gives rows.
-    fn describe(&mut self, columns: Option<&[Column]>, format: impl Fn(usize) -> Format) {
-        match columns {
-            Some(columns) => describe(&mut self.wire.out, columns, format),
-            None => self.wire.out.plain(b'n'),
+    /// The rest of the message at the front of the input, which has begun.
+    async fn later(&mut self, later: Later) -> Result<Step> {
+        let (kind, len) =
+            frontend::frame(self.wire.input.bytes())?.expect("a whole message is there");
+        match later {
+            Later::Forward { begins } => {
+                let f = self.forward.as_mut().expect("it has said so");
+                let skipping = &mut self.skipping;
+                let message = (kind, len);
+                if f.take(self.wire, self.session, message, begins, skipping)
+                    .await?
+                {
+                    self.between = !f.is_busy() && !self.skipping;
+                    return Ok(Step::Done);
+                }
+                self.message(kind, len)
+            }
+            Later::Text => self.text(kind, len).await,
+            Later::Stand => {
+                let stood = match frontend::decode(kind, &self.wire.input.bytes()[5..len])? {
+                    Frontend::Bind(b) => self.session.stand_portal(b.portal).await,
+                    _ => unreachable!("a Bind was read there"),
+                };
+                self.keep_bound(len);
+                Ok(Step::of(self.complete(b'2', stood)))
+            }
+            Later::Flush => {
+                self.wire.input.take(len);
+                self.wire.flush().await?;
+                Ok(Step::Done)
+            }
+            Later::Sync => {
+                self.wire.input.take(len);
+                if let Err(e) = self.session.sync(self.wire).await {
+                    if e.code() == SqlState::ADMIN_SHUTDOWN {
+                        return Err(e);
+                    }
+                    tell::error(self.wire, self.session, &e).await?;
+                }
+                tell::ready(self.wire, self.session)?;
+                Ok(Step::Ready)
+            }
+        }
+    }
+
+    /// Parse, or a simple query.
+    async fn text(&mut self, kind: u8, len: usize) -> Result<Step> {
+        match decode(&self.wire.input, self.session, kind, len)? {
+            Ok(Frontend::Parse { name, query, types }) => {
+                let parsed = self.session.parse(name, query, &types).await;
+                self.wire.input.take(len);
+                Ok(Step::of(self.complete(b'1', parsed.map_err(Exit::here))))
+            }
+            Ok(Frontend::Query(sql)) => {
+                let sql = sql.to_owned();
+                self.wire.input.take(len);
+                self.query(&sql).await
+            }
+            Ok(_) => unreachable!("these two are texts"),
+            Err(why) => {
+                self.wire.input.take(len);
+                Ok(Step::Failed(Failed {
+                    why,
+                    simple: kind == b'Q',
+                    there: false,
+                }))
+            }
         }
     }
 
     /// A message of this kind, which has nothing else to say, answers one that was done.
-    fn complete(&mut self, reply: u8, done: Result<(), Exit>) -> Result<(), Exit> {
+    fn complete(&mut self, reply: u8, done: Result<()>) -> Result<()> {
         if done.is_ok() {
             self.wire.out.plain(reply);
         }
@@ -256,7 +429,13 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
     }
 
     async fn execute(&mut self, x: &Execute) -> Result<Result<(), Exit>> {
-        let next = match peek(self.wire, self.session).await? {
+        let follows = loop {
+            match self.wire.input.bytes().first() {
+                Some(kind) => break *kind,
+                None => fill(self.wire, self.session, false).await?,
+            }
+        };
+        let next = match follows {
             b'S' => Next::Sync,
             _ => Next::More,
         };
@@ -288,12 +467,15 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
         }
     }
 
-    async fn query(&mut self, sql: &str) -> Result<()> {
+    async fn query(&mut self, sql: &str) -> Result<Step> {
         let (idle, mark) = (self.session.status() == TxnStatus::Idle, self.wire.mark());
         let ran = self.session.simple(self.wire, sql).await;
         let rest = self.session.rest_of_text();
         match (ran, &mut self.forward) {
-            (Ok(()), _) => tell::ready(self.wire, self.session).await?,
+            (Ok(()), _) => {
+                tell::ready(self.wire, self.session)?;
+                Ok(Step::Ready)
+            }
             // (About a cursor that is here when the transaction has moved: it cannot follow.)
             (Err(e), Some(f))
                 if e.is_for_others()
@@ -306,47 +488,46 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
                 };
                 f.simple(self.wire, self.session, sql, idle, &mut self.skipping)
                     .await?;
+                self.between = true;
+                Ok(Step::Done)
             }
-            (Err(e), _) => {
-                self.fail(&e.here(), true).await?;
-                self.fail_there();
-            }
+            (Err(e), _) => Ok(Step::Failed(Failed {
+                why: e.here(),
+                simple: true,
+                there: true,
+            })),
         }
+    }
+
+    /// The replies leave, when the core's other connections have run.
+    async fn leave(&mut self) -> Result<()> {
+        env::turns::afterwards().await;
+        self.wire.flush().await?;
         self.between = true;
         Ok(())
     }
 
-    async fn sync(&mut self) -> Result<()> {
-        self.skipping = false;
-        self.wire.skip_copy = false;
-        if let Err(e) = self.session.sync(self.wire).await {
-            if e.code() == SqlState::ADMIN_SHUTDOWN {
-                return Err(e);
-            }
-            tell::error(self.wire, self.session, &e).await?;
-        }
-        tell::ready(self.wire, self.session).await?;
-        self.between = true;
-        Ok(())
-    }
-
-    /// Tells an error. One that ends the connection is given back. `simple`: of a simple query, which no Sync follows.
-    async fn fail(&mut self, e: &Error, simple: bool) -> Result<Then> {
+    /// Tells an error. One that ends the connection is given back.
+    async fn failed(&mut self, f: Failed) -> Result<()> {
+        let code = f.why.code();
         if matches!(
-            e.code(),
+            code,
             SqlState::CONNECTION_FAILURE | SqlState::ADMIN_SHUTDOWN | SqlState::PROTOCOL_VIOLATION
-        ) && (e.code() != SqlState::PROTOCOL_VIOLATION || self.wire.skip_copy)
+        ) && (code != SqlState::PROTOCOL_VIOLATION || self.wire.skip_copy)
         {
-            return Err(e.clone());
+            return Err(f.why);
         }
-        tell::error(self.wire, self.session, e).await?;
-        if simple {
-            tell::ready(self.wire, self.session).await?;
-            self.between = true;
+        tell::error(self.wire, self.session, &f.why).await?;
+        if f.simple {
+            tell::ready(self.wire, self.session)?;
+            self.leave().await?;
         } else {
             self.skipping = true;
         }
-        Ok(Then::Next)
+        if f.there {
+            self.fail_there();
+        }
+        Ok(())
     }
 
     /// What fails here in a transaction that runs at the primary fails there.
@@ -390,53 +571,60 @@ fn formats<'a>(
     Ok(&few[..f.len()])
 }
 
+/// The message at the front of the input; or what its client is told instead.
+#[inline]
+fn decode<'a, E: Engine>(
+    input: &'a Input,
+    session: &mut Session<E>,
+    kind: u8,
+    len: usize,
+) -> Result<Result<Frontend<'a>>> {
+    let message = match frontend::decode(kind, &input.bytes()[5..len]) {
+        Ok(message) => message,
+        Err(e) if e.code() == SqlState::CHARACTER_NOT_IN_REPERTOIRE => return Ok(Err(e)),
+        Err(e) => return Err(e),
+    };
+    let always = matches!(
+        message,
+        Frontend::Adopt(_) | Frontend::Sync | Frontend::Terminate
+    );
+    match always {
+        true => Ok(Ok(message)),
+        false => Ok(session.adoption_error().map_or(Ok(message), Err)),
+    }
+}
+
 fn leaves() -> Error {
     interruption(Reason::Terminate).detail(NOTHING_RUN)
 }
 
-/// Waits for a whole message at the front of the input: its type and its length, or why it may not be so long. A session that is asked to leave does so where nothing is under way.
-async fn next<S: Stream, E: Engine>(
-    wire: &mut Wire<S>,
-    session: &mut Session<E>,
-    between: bool,
-) -> Result<(u8, Result<usize>)> {
-    let may_leave = between && session.status() == TxnStatus::Idle;
-    let mut began = false;
+/// What the session was told while its client was waited for: an error ends it. None: nothing that ends the wait.
+fn told(handle: &Handle, may_leave: bool) -> Option<Result<()>> {
     loop {
-        if may_leave && session.handle().is_leaving() {
-            return Err(leaves());
+        let called = match may_leave {
+            true => handle.is_called(),
+            false => handle.is_interrupted(),
+        };
+        if !called {
+            return None;
         }
-        // A client that always has more to ask is ended, too.
-        if session.handle().terminated() {
-            return Err(interruption(Reason::Terminate));
+        if may_leave && handle.is_leaving() {
+            return Some(Err(leaves()));
         }
-        if let Some((kind, len)) = frontend::frame(wire.input.bytes())? {
-            return Ok((kind, Ok(len)));
+        if handle.starved() {
+            let what = "terminating connection because it keeps the most memory of all";
+            return Some(Err(Error::new(SqlState::OUT_OF_MEMORY, what)
+                .detail("All statements and sessions have reached memory.total.")));
         }
-        if let Some(&kind) = wire.input.bytes().first() {
-            if !began {
-                began = true;
-                session.begin_message();
-            }
-            if let Err(e) = wire.input.admit() {
-                return Ok((kind, Err(e)));
-            }
+        if handle.terminated() {
+            return Some(Err(interruption(Reason::Terminate)));
         }
-        if may_leave && session.handle().has_notifications() {
-            tell::notifications(wire, session)?;
-            wire.flush().await?;
+        if may_leave && handle.has_notifications() {
+            return Some(Ok(()));
         }
-        fill(wire, session, may_leave).await?;
-    }
-}
-
-/// The type of the message at the front of the input.
-async fn peek<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<u8> {
-    loop {
-        if let Some(&kind) = wire.input.bytes().first() {
-            return Ok(kind);
-        }
-        fill(wire, session, false).await?;
+        // A cancel for a session that runs nothing, or the limit of a wait that nobody is in.
+        handle.begin(0);
+        handle.end_wait();
     }
 }
 
@@ -446,61 +634,42 @@ async fn fill<S: Stream, E: Engine>(
     session: &mut Session<E>,
     may_leave: bool,
 ) -> Result<()> {
-    let handle = session.handle().clone();
     let limit = session.idle_limit();
+    let mut sleep = pin!(limit.as_ref().map(|l| tokio::time::sleep(l.0)));
     let Wire { stream, input, .. } = wire;
-    let read = input.fill(stream);
-    let terminated = async {
-        loop {
-            match may_leave {
-                true => handle.called().await,
-                false => handle.interruption().await,
-            }
-            if may_leave && handle.is_leaving() {
-                return Some(leaves());
-            }
-            if handle.starved() {
-                let what = "terminating connection because it keeps the most memory of all";
-                return Some(
-                    Error::new(SqlState::OUT_OF_MEMORY, what)
-                        .detail("All statements and sessions have reached memory.total."),
-                );
-            }
-            if handle.terminated() {
-                return Some(interruption(Reason::Terminate));
-            }
-            if may_leave && handle.has_notifications() {
-                return None;
-            }
-            // A cancel for a session that runs nothing, or the limit of a wait that nobody is in.
-            handle.begin(0);
-            handle.end_wait();
+    input.pause().await;
+    let handle = session.handle();
+    let read = poll_fn(|cx| {
+        if let Poll::Ready(n) = input.poll_fill(stream, cx) {
+            return Poll::Ready(n.map(Some).map_err(|e| gone(&e)));
         }
-    };
-    let n = tokio::select! {
-        biased;
-        n = read => n.map_err(|e| gone(&e))?,
-        why = terminated => return why.map_or(Ok(()), Err),
-        () = sleep(limit.as_ref().map(|l| l.0)) => return Err(limit.expect("it was slept").1),
-    };
-    if n > 0 {
-        wire.input.arrived = Some(session.arrival());
-        return Ok(());
-    }
-    // The client closed its side. In the middle of a message, or between them: nobody is there to be told.
-    debug_assert!(matches!(
-        session.status(),
-        TxnStatus::Idle | TxnStatus::InTransaction | TxnStatus::Failed
-    ));
-    Err(Error::new(
-        SqlState::CONNECTION_FAILURE,
-        "the client closed the connection",
-    ))
-}
-
-async fn sleep(time: Option<std::time::Duration>) {
-    match time {
-        Some(t) => tokio::time::sleep(t).await,
-        None => std::future::pending().await,
+        handle.wake_by(cx);
+        if let Some(told) = told(handle, may_leave) {
+            return Poll::Ready(told.map(|()| None));
+        }
+        if let Some(s) = sleep.as_mut().as_pin_mut() {
+            ready!(s.poll(cx));
+            let over = limit.as_ref().expect("it was slept").1.clone();
+            return Poll::Ready(Err(over));
+        }
+        Poll::Pending
+    });
+    match read.await? {
+        None => Ok(()),
+        Some(0) => {
+            // The client closed its side. In the middle of a message, or between them: nobody is there to be told.
+            debug_assert!(matches!(
+                session.status(),
+                TxnStatus::Idle | TxnStatus::InTransaction | TxnStatus::Failed
+            ));
+            Err(Error::new(
+                SqlState::CONNECTION_FAILURE,
+                "the client closed the connection",
+            ))
+        }
+        Some(_) => {
+            input.arrived = Some(session.arrival());
+            Ok(())
+        }
     }
 }

@@ -1,11 +1,12 @@
-//! What a client is told beside its rows: an error, notifications, that the server is ready.
+//! What a client is told beside its rows: an error, notifications, columns, that the server is ready.
 //!
 //! Left out on purpose: when it is told (`connection`, and `forward::relay` for what runs at the primary).
 
-use super::wire::{Stream, Wire};
+use super::wire::{Stream, Wire, describe};
 use base::{Error, Result, SqlState};
+use protocol::backend::Replies;
 use sql::engine::Engine;
-use sql::session::{Client, Session, Severity};
+use sql::session::{Column, Format, Session, Severity};
 
 /// Ends what failed, and tells why: this error, or that nobody can say any more whether what it may tell of stays. One that ends the
 /// connection is given back.
@@ -33,17 +34,21 @@ pub fn notifications<S: Stream, E: Engine>(
     Ok(())
 }
 
-/// ReadyForQuery, with all that goes before it. It leaves when the core's other connections have run.
-pub async fn ready<S: Stream, E: Engine>(
-    wire: &mut Wire<S>,
-    session: &mut Session<E>,
-) -> Result<()> {
+/// ReadyForQuery, with all that goes before it. The caller sends it.
+pub fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
     session.idle();
     notifications(wire, session)?;
     if let Some(state) = session.returned() {
         wire.out.message(b'a', |b| b.extend_from_slice(&state));
     }
     wire.out.ready(session.status());
-    env::turns::afterwards().await;
-    wire.flush().await
+    Ok(())
+}
+
+/// The columns of what gives rows; none: it gives none.
+pub fn columns(out: &mut Replies, columns: Option<&[Column]>, format: impl Fn(usize) -> Format) {
+    match columns {
+        Some(columns) => describe(out, columns, format),
+        None => out.plain(b'n'),
+    }
 }

@@ -6,17 +6,17 @@
 //! the connection is closed without a word, since one that has been cut off in the middle of a message cannot be told why.
 
 use base::{Error, Result, SqlState};
-use futures::future::{Either, select};
 use protocol::Line;
 use protocol::backend::{Field, Replies};
 use protocol::frontend::{self, Frontend};
 use sql::session::{Client, Column, CopyInput, Format, Handle, Severity};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// A socket.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
@@ -111,16 +111,32 @@ impl Input {
         self.at += passed;
     }
 
-    /// Reads more. 0: the client has closed its side.
-    pub async fn fill<S: Stream>(&mut self, stream: &mut S) -> io::Result<usize> {
+    /// Lets other connections have their turn, where much has come since the last one.
+    pub async fn pause(&mut self) {
         if self.run >= TURN {
             self.run = 0;
             super::cores::next_turn().await;
         }
-        let n = stream.read(self.room()).await?;
+    }
+
+    /// Reads more. 0: the client has closed its side.
+    pub fn poll_fill<S: Stream>(
+        &mut self,
+        stream: &mut Line<S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let mut room = ReadBuf::new(self.room());
+        ready!(Pin::new(stream).poll_read(cx, &mut room))?;
+        let n = room.filled().len();
         self.run += n;
         self.came(n);
-        Ok(n)
+        Poll::Ready(Ok(n))
+    }
+
+    /// The same, after a pause.
+    pub async fn fill<S: Stream>(&mut self, stream: &mut Line<S>) -> io::Result<usize> {
+        self.pause().await;
+        poll_fn(|cx| self.poll_fill(stream, cx)).await
     }
 }
 
@@ -160,15 +176,31 @@ impl<S: Stream> Wire<S> {
         if self.out.buf.is_empty() {
             return Ok(());
         }
-        let write = self.stream.write_all(&self.out.buf);
-        match &self.session {
-            None => write.await?,
-            // The write is tried first: the other costs nothing unless this has to wait.
-            Some(session) => match select(pin!(write), pin!(session.termination())).await {
-                Either::Left((written, _)) => written?,
-                Either::Right(_) => return Err(io::ErrorKind::ConnectionAborted.into()),
-            },
-        }
+        let Wire {
+            stream,
+            out,
+            session,
+            ..
+        } = self;
+        let mut written = 0;
+        poll_fn(|cx| -> Poll<io::Result<()>> {
+            while let Some(rest) = out.buf.get(written..).filter(|r| !r.is_empty()) {
+                match Pin::new(&mut *stream).poll_write(cx, rest) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Poll::Ready(n) => written += n?,
+                    // Looked at only where the write has to wait.
+                    Poll::Pending => {
+                        let ended = session.as_ref().is_some_and(|s| s.ends_write(cx));
+                        return match ended {
+                            true => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+                            false => Poll::Pending,
+                        };
+                    }
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await?;
         self.out.sent += self.out.buf.len() as u64;
         if self.out.buf.capacity() > KEEP {
             self.out.buf = Vec::new();

@@ -56,6 +56,14 @@ pub struct Forwarder {
     portals: HashMap<String, Effect>,
 }
 
+/// Whose a client's message is.
+pub enum Whose {
+    /// The session's here.
+    Here,
+    /// Perhaps the primary's: [`Forwarder::take`] says. `begins`: the text of the statement with which work there begins.
+    There { begins: Option<String> },
+}
+
 /// How long to relay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
@@ -96,12 +104,28 @@ impl Forwarder {
         }
     }
 
-    /// Takes the message at the front of the input, if it is not the session's here. `skipping` is the connection's.
+    /// Whose this message is, without waiting.
+    #[inline]
+    pub fn whose<E: Engine>(&self, session: &mut Session<E>, kind: u8, body: &[u8]) -> Whose {
+        let goes_on = self.relaying || session.has_moved();
+        let begins = match goes_on || self.failed {
+            true => None,
+            false => begins_there(session, kind, body),
+        };
+        match goes_on || self.failed || session.is_pinned() || begins.is_some() {
+            true => Whose::There { begins },
+            false => Whose::Here,
+        }
+    }
+
+    /// Takes the message at the front of the input, if it is not the session's here. `begins`: as [`Forwarder::whose`] has said. `skipping` is the
+    /// connection's.
     pub async fn take<S: Stream, E: Engine>(
         &mut self,
         wire: &mut Wire<S>,
         session: &mut Session<E>,
         (kind, len): (u8, usize),
+        begins: Option<String>,
         skipping: &mut bool,
     ) -> Result<bool> {
         if session.is_pinned() && kind != b'X' && self.pending.is_empty() && !self.relaying {
@@ -115,8 +139,7 @@ impl Forwarder {
             return Ok(true);
         }
         if !self.relaying && !session.has_moved() {
-            let body = &wire.input.bytes()[5..len];
-            let Some(text) = begins_there(session, kind, body) else {
+            let Some(text) = begins else {
                 return Ok(false);
             };
             session.begin_forwarded(&text);

@@ -140,10 +140,16 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
+    /// Whether this portal takes its snapshot after Bind: see [`Session::stand_portal`].
+    #[inline]
+    pub fn portal_stands(&self, name: &str) -> bool {
+        !name.is_empty() && self.follows()
+    }
+
     /// After Bind: at a node that follows, a named portal takes its snapshot there, as a cursor does. Its transaction may go on at the
     /// primary before the portal is run, which stays here and must be inside of that transaction still.
     pub async fn stand_portal(&mut self, name: &str) -> Result<()> {
-        if name.is_empty() || !self.follows() {
+        if !self.portal_stands(name) {
             return Ok(());
         }
         let Some(mut p) = self.portals.remove(name) else {
@@ -212,23 +218,25 @@ impl<E: Engine> Session<E> {
         Ok((types, self.columns_of(&st)?))
     }
 
-    /// Describe of a portal: the columns and their formats, if it gives rows.
-    pub fn describe_portal(&mut self, name: &str) -> Result<Option<(Vec<Column>, Vec<Format>)>> {
+    /// Describe of a portal: `tell` gets the columns and their formats, if it gives rows.
+    pub fn describe_portal(
+        &mut self,
+        name: &str,
+        tell: impl FnOnce(Option<(&[Column], &Formats)>),
+    ) -> Result<()> {
         let p = self.portal(name)?;
         match &p.kind {
             PortalKind::Run(r) => {
-                let n = r.plan.columns.len();
-                Ok((n > 0).then(|| (r.plan.columns.clone(), r.formats.list(n))))
+                let columns = &r.plan.columns[..];
+                tell((!columns.is_empty()).then_some((columns, &r.formats)));
             }
             PortalKind::Other(st, f, _) => {
                 let (st, f) = (st.clone(), f.clone());
                 let columns = self.columns_of(&st)?;
-                Ok(columns.map(|c| {
-                    let formats = f.list(c.len());
-                    (c, formats)
-                }))
+                tell(columns.as_ref().map(|c| (&c[..], &f)));
             }
         }
+        Ok(())
     }
 
     fn portal(&self, name: &str) -> Result<&Portal> {
@@ -345,9 +353,15 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// Whether Sync ends an implicit transaction, which may wait.
+    #[inline]
+    pub fn sync_commits(&self) -> bool {
+        self.block.kind == super::block::Kind::Implicit
+    }
+
     /// Sync: ends an implicit transaction.
     pub async fn sync<C: Client>(&mut self, c: &mut C) -> Result<()> {
-        if self.block.kind != super::block::Kind::Implicit {
+        if !self.sync_commits() {
             return Ok(());
         }
         if let Err(e) = self.hold_cursors(c).await {

@@ -229,17 +229,9 @@ impl Handle {
         self.leaving.load(Ordering::SeqCst)
     }
 
-    /// Waits, while nothing runs, for an interruption, for a notification, or to be asked to leave.
-    pub async fn called(&self) {
-        poll_fn(|cx| {
-            self.waker.register(cx.waker());
-            if self.interrupted().is_some() || self.is_leaving() || self.has_notifications() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
+    /// Whether there is an interruption, a notification, or the session was asked to leave: what a session looks for while nothing runs.
+    pub fn is_called(&self) -> bool {
+        self.interrupted().is_some() || self.is_leaving() || self.has_notifications()
     }
 
     /// Begins a statement: forgets a cancel that came too late for the last one.
@@ -312,14 +304,18 @@ impl Handle {
         self.wait_deadline.load(Ordering::SeqCst) == PAST
     }
 
+    /// Whether there is an interruption, or the wait has reached its limit.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted().is_some() || self.wait_is_over_time()
+    }
+
     /// Waits for an interruption, or for the limit of the wait.
     pub async fn interruption(&self) {
         poll_fn(|cx| {
             self.waker.register(cx.waker());
-            if self.interrupted().is_some() || self.wait_is_over_time() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
+            match self.is_interrupted() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
             }
         })
         .await;
@@ -330,16 +326,10 @@ impl Handle {
         self.waker.register(cx.waker());
     }
 
-    /// Waits for a termination, or that its memory is wanted, whatever else is asked of the session.
-    pub async fn termination(&self) {
-        poll_fn(|cx| {
-            self.waker.register(cx.waker());
-            match self.interrupted() >= Some(Reason::Memory) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        })
-        .await;
+    /// For a write that waits for its client: whether it ends, because the session does or its memory is wanted. If not, `cx` is woken then.
+    pub fn ends_write(&self, cx: &std::task::Context<'_>) -> bool {
+        self.wake_by(cx);
+        self.interrupted() >= Some(Reason::Memory)
     }
 
     fn tick(&self, now: u64) {
