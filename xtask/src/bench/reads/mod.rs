@@ -420,7 +420,7 @@ impl Bench {
             }
         }
         self.line(&format!("\n**{name}**, paced at {rate:.0}/s with 300 updates/s; ratios to *stale* of the same round, median (95 % interval) of {} rounds\n", self.options.rounds));
-        self.line("| policy | p50 ms | p50 ratio | p99 ms | p99 ratio | throughput, unpaced | ratio | replica CPU us/read | primary CPU ms per 1000 reads | fetches per 1000 | busy |\n|---|---|---|---|---|---|---|---|---|---|---|");
+        self.line("| policy | p50 ms | p50 ratio | p99 ms | p99 ratio | throughput, unpaced | ratio | replica CPU us/read | primary CPU ms per 1000 reads | fetches per 1000 | the same, unpaced | busy |\n|---|---|---|---|---|---|---|---|---|---|---|---|");
         for p in policies {
             let ratio = |all: &BTreeMap<&str, Vec<Done>>, of: fn(&Done) -> f64| {
                 let pairs = all[p].iter().zip(&all["stale"]);
@@ -429,7 +429,7 @@ impl Bench {
             };
             let own = &paced[p];
             let row = format!(
-                "| {p} | {:.3} | {} | {:.3} | {} | {:.0}/s | {} | {:.1} | {:.2} | {:.0} | {:.0} % |",
+                "| {p} | {:.3} | {} | {:.3} | {} | {:.0}/s | {} | {:.1} | {:.2} | {:.0} | {:.0} | {:.0} % |",
                 median(own, |d| d.p50_ms),
                 ratio(&paced, |d| d.p50_ms),
                 median(own, |d| d.p99_ms),
@@ -439,6 +439,7 @@ impl Bench {
                 median(own, |d| d.replica_us),
                 median(own, |d| d.primary_us),
                 median(own, |d| d.fetches),
+                median(&full[p], |d| d.fetches),
                 100.0 * median(own, |d| d.busy),
             );
             self.line(&row);
