@@ -84,7 +84,8 @@ impl Lending {
     pub fn asked(&mut self, node: &Node, id: u64, ask: Ask) -> Option<Word> {
         let now = node.clock().boot_nanos();
         self.pace.asked(now);
-        if !self.pace.keeps_up(now) {
+        let holds = node.shipping().lends_to(id, now);
+        if !self.pace.keeps_up(holds, now) {
             return None;
         }
         let (leads, order) = (|| node.may_lend(), &node.shared().pipeline.order);

@@ -39,6 +39,9 @@ pub const DRIFT_PERCENT: u64 = 10;
 pub const GRANTED: u64 = LENGTH / 100 * (100 + DRIFT_PERCENT);
 /// How often a holder asks anew.
 pub const EVERY: u64 = LENGTH / 5;
+/// A lease goes on while its holder takes at most so many times as long as a replica may that gets one ([`Pace`]). Where processors are busy, each wait for
+/// one counts, and a lease that comes and goes costs its readers more than it saves writers.
+const LEEWAY: u64 = 4;
 
 /// A replica asks for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +178,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A replica that takes longer than `most` gets no lease.
+    /// A replica that takes longer than `most` gets no lease, and one that takes longer than [`LEEWAY`] times that keeps none.
     pub fn new(most: u64) -> Pace {
         Pace {
             most,
@@ -220,10 +223,14 @@ impl Pace {
         self.pending.is_some_and(|p| p.1 <= then)
     }
 
-    /// Whether a lease of this replica would hold writers up for no longer than it may.
-    pub fn keeps_up(&self, now: u64) -> bool {
-        let late = |p: (Position, u64)| now.saturating_sub(p.1) > self.most;
-        self.mean.is_some_and(|m| m <= self.most) && !self.pending.is_some_and(late)
+    /// Whether a lease of this replica would hold writers up for no longer than it may. `holds`: it has one, which is to go on.
+    pub fn keeps_up(&self, holds: bool, now: u64) -> bool {
+        let most = match holds {
+            true => self.most.saturating_mul(LEEWAY),
+            false => self.most,
+        };
+        let late = |p: (Position, u64)| now.saturating_sub(p.1) > most;
+        self.mean.is_some_and(|m| m <= most) && !self.pending.is_some_and(late)
     }
 }
 

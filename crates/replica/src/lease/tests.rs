@@ -145,27 +145,45 @@ fn a_holder_that_does_not_answer_for_a_while_holds_writers_up() {
 #[test]
 fn a_slow_replica_gets_no_lease_until_it_has_been_quick_for_a_while() {
     let mut pace = Pace::new(1000);
-    assert!(!pace.keeps_up(0), "nothing is known");
+    assert!(!pace.keeps_up(false, 0), "nothing is known");
     pace.offers(0);
     pace.asked(900);
-    assert!(pace.keeps_up(900));
+    assert!(pace.keeps_up(false, 900));
     pace.sent(p(5), 1000);
     pace.sent(p(6), 1900);
     assert!(
-        pace.keeps_up(2000) && !pace.keeps_up(2001),
+        pace.keeps_up(false, 2000) && !pace.keeps_up(false, 2001),
         "the oldest counts"
     );
     pace.acked(p(4), 2100);
-    assert!(!pace.keeps_up(2100), "that was another");
+    assert!(!pace.keeps_up(false, 2100), "that was another");
     pace.acked(p(6), SECOND);
-    assert!(!pace.keeps_up(SECOND));
+    assert!(!pace.keeps_up(false, SECOND));
     let mut answers = 0;
-    while !pace.keeps_up(SECOND) {
+    while !pace.keeps_up(false, SECOND) {
         pace.offers(SECOND);
         pace.asked(SECOND + 500);
         answers += 1;
     }
     assert!((5..50).contains(&answers), "{answers}");
+}
+
+#[test]
+fn a_holder_may_be_slower_than_a_replica_that_gets_a_lease() {
+    let mut pace = Pace::new(1000);
+    assert!(!pace.keeps_up(true, 0), "nothing is known");
+    for n in 0..50 {
+        pace.sent(p(n), SECOND);
+        pace.acked(p(n), SECOND + 3000);
+    }
+    assert!(pace.keeps_up(true, SECOND) && !pace.keeps_up(false, SECOND));
+    pace.sent(p(60), SECOND);
+    assert!(pace.keeps_up(true, SECOND + 4000) && !pace.keeps_up(true, SECOND + 4001));
+    for n in 60..110 {
+        pace.sent(p(n), SECOND);
+        pace.acked(p(n), SECOND + 5000);
+    }
+    assert!(!pace.keeps_up(true, SECOND), "no lease goes on for ever");
 }
 
 #[derive(Clone, Debug)]
