@@ -274,7 +274,7 @@ impl Engine for NodeEngine {
     }
 
     fn runs(&self, work: Work) -> bool {
-        self.node.topology().runs(work)
+        self.node.runs(work)
     }
 
     fn settling(&self) -> Option<Waiting<()>> {

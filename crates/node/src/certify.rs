@@ -68,7 +68,7 @@ impl Node {
         after: Position,
         order: &dyn CommitOrder,
     ) -> Result<Verdict> {
-        if !self.topology().runs(Work::Write) {
+        if !self.runs(Work::Write) {
             let what = "this node is not the primary and certifies nothing";
             return Err(Error::new(SqlState::CANNOT_CONNECT_NOW, what));
         }

@@ -5,7 +5,9 @@
 
 use base::region::Region;
 use base::schema::{Change, Relation, Schema, SequenceDef, encode_changes};
-use base::{CommitWait, Committing, Drawn, Error, Oid, Position, Result, SqlState, Watermarks};
+use base::{
+    CommitWait, Committing, Drawn, Error, Oid, Position, Result, SqlState, Watermarks, Work,
+};
 use commit::PublishedWait;
 use env::{JoinHandle, fault};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -517,6 +519,15 @@ impl Node {
             Role::Replica if self.shared.certifier.get().is_some() => &topology::SITE,
             Role::Replica => &topology::REPLICA,
             Role::Sealed => &topology::SEALED,
+        }
+    }
+
+    /// Whether this kind of work runs here, as [`Topology::runs`] says. Statements ask several times each, so at a primary it is a look at the role.
+    #[inline]
+    pub fn runs(&self, work: Work) -> bool {
+        match self.role() {
+            Role::Primary => topology::PRIMARY.runs(work),
+            _ => self.topology().runs(work),
         }
     }
 

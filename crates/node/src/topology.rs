@@ -101,6 +101,7 @@ impl Topology for Here {
         node.draw_here(sequence)
     }
 
+    #[inline]
     fn runs(&self, _: Work) -> bool {
         self.open
     }

@@ -244,13 +244,18 @@ impl Handle {
             // A termination that comes between stays.
             _ = f.compare_exchange(old, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
-        self.limit(deadline);
+        self.set_limit(deadline);
     }
 
     /// When the statement is past its time; 0: never.
     #[inline]
     pub fn limit(&self, deadline: u64) {
         self.end();
+        self.set_limit(deadline);
+    }
+
+    /// The same where none has been set since [`Handle::end`].
+    fn set_limit(&self, deadline: u64) {
         if deadline != 0 {
             self.deadline
                 .store(deadline.min(PAST - 1), Ordering::SeqCst);

@@ -604,7 +604,9 @@ impl<E: Engine> Session<E> {
 
     fn keep_portals(&mut self, stays: impl Fn(&Portal) -> bool) {
         self.unnamed_portal = None;
-        self.portals.retain(|_, p| stays(p));
+        if !self.portals.is_empty() {
+            self.portals.retain(|_, p| stays(p));
+        }
         let held = &self.portals;
         let cursors = self.state.cursors.get_mut();
         cursors.retain(|c| held.contains_key(&*c.name));

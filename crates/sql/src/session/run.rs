@@ -25,6 +25,7 @@ use crate::exec::{ExecContext, Execution, Go};
 use crate::plan::{Prepared, StatementKind};
 use crate::reading::Waiting;
 use base::{Error, Result, SqlState, Value};
+use compact_str::CompactString;
 use futures::future::{Either, select};
 use std::pin::pin;
 use std::sync::Arc;
@@ -116,17 +117,19 @@ impl Run {
     }
 
     /// The command tag.
-    pub fn tag(&self, rows: u64) -> String {
+    pub fn tag(&self, rows: u64) -> CompactString {
         let n = self.affected();
-        let mut b = itoa::Buffer::new();
-        match self.plan.prepared.kind {
-            StatementKind::Select => ["SELECT ", b.format(rows)].concat(),
-            StatementKind::Insert => ["INSERT 0 ", b.format(n)].concat(),
-            StatementKind::Update => ["UPDATE ", b.format(n)].concat(),
-            StatementKind::Delete => ["DELETE ", b.format(n)].concat(),
-            StatementKind::Merge => ["MERGE ", b.format(n)].concat(),
-            StatementKind::Explain => "EXPLAIN".to_owned(),
-        }
+        let (what, n) = match self.plan.prepared.kind {
+            StatementKind::Select => ("SELECT ", rows),
+            StatementKind::Insert => ("INSERT 0 ", n),
+            StatementKind::Update => ("UPDATE ", n),
+            StatementKind::Delete => ("DELETE ", n),
+            StatementKind::Merge => ("MERGE ", n),
+            StatementKind::Explain => return CompactString::const_new("EXPLAIN"),
+        };
+        let mut tag = CompactString::const_new(what);
+        tag.push_str(itoa::Buffer::new().format(n));
+        tag
     }
 }
 
@@ -211,7 +214,7 @@ fn rows_were_sent() -> Error {
 
 /// How a run ended.
 pub struct Ended {
-    pub tag: String,
+    pub tag: CompactString,
     /// Rows given in this run.
     pub rows: u64,
     /// There are more rows.
@@ -531,7 +534,7 @@ impl<E: Engine> Session<E> {
                     self.notice(c, *severity, e);
                 }
                 Ended {
-                    tag: outcome.tag,
+                    tag: outcome.tag.into(),
                     rows: 0,
                     suspended: false,
                 }

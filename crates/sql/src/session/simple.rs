@@ -135,7 +135,7 @@ impl<E: Engine> Session<E> {
                 match &st.body {
                     Body::Ddl(s) => {
                         let ended = self.execute_work(c, Work::Ddl(s)).await?;
-                        Some(ended.tag)
+                        Some(ended.tag.into_string())
                     }
                     _ => {
                         let plan = self.plan(&st)?;
@@ -146,7 +146,7 @@ impl<E: Engine> Session<E> {
                             describe: true,
                             sink: Sink::Client,
                         };
-                        Some(self.execute_work(c, work).await?.tag)
+                        Some(self.execute_work(c, work).await?.tag.into_string())
                     }
                 }
             }
