@@ -20,9 +20,10 @@
 
 use base::Oid;
 use base::schema::Object;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::handle::{Catalog, TableHandle};
 use crate::manager::TxnManager;
@@ -134,7 +135,14 @@ struct Laid {
 
 /// The temporary tables of a session between its transactions.
 #[derive(Clone, Default)]
-pub struct TempSpace(pub(crate) Arc<Mutex<Space>>);
+pub struct TempSpace(Arc<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    /// Another one after each change of the tables; 0: there are none. Every statement of a session asks.
+    generation: AtomicU64,
+    space: Mutex<Space>,
+}
 
 #[derive(Default)]
 pub(crate) struct Space {
@@ -145,31 +153,42 @@ pub(crate) struct Space {
     /// The tables laid over a schema, of both as they were then.
     laid: Option<Laid>,
     pub(crate) counted: Option<Arc<TxnManager>>,
-    /// Another one after each change of the tables.
-    pub(crate) generation: u64,
 }
 
 impl TempSpace {
     /// Whether there are no temporary objects.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.lock().tables.objects.is_empty()
+        self.generation() == 0 || self.lock().tables.objects.is_empty()
     }
 
-    /// A number that tells the state of the tables from each other state, of this session or another.
+    /// A number that tells the state of the tables from each other state, of this session or another. 0: there are none.
+    #[inline]
     pub fn generation(&self) -> u64 {
-        self.0.lock().generation
+        self.0.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Space> {
+        self.0.space.lock()
+    }
+
+    /// The tables have changed.
+    pub(crate) fn set_generation(&self, to: u64) {
+        self.0.generation.store(to, Ordering::Release);
     }
 
     /// This schema with the session's temporary objects.
     pub fn over(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
-        self.0.lock().over(&catalog)
+        match self.generation() {
+            0 => catalog,
+            _ => self.lock().over(&catalog),
+        }
     }
 
     /// Drops all of it. No transaction of the session runs.
     pub fn clear(&self) {
-        let mut space = self.0.lock();
-        space.put(Arc::default(), vec![], None);
-        space.generation = 0;
+        self.lock().put(Arc::default(), vec![], None);
+        self.set_generation(0);
     }
 }
 

@@ -20,7 +20,7 @@ impl Txn {
             return;
         }
         let (tables, rows, over) = {
-            let mut s = space.0.lock();
+            let mut s = space.lock();
             s.counted.get_or_insert_with(|| self.shared.clone());
             let over = s.over(&self.schema.catalog);
             (s.tables.clone(), std::mem::take(&mut s.rows), over)
@@ -195,11 +195,10 @@ impl Txn {
         let rows: Vec<TableWrites> = rows.into_iter().filter(keep).collect();
         let grown = grown.filter(|_| rows.len() == all);
         tables.reshape();
-        let mut space = temp.space.0.lock();
         if !Arc::ptr_eq(&temp.before, &tables) {
-            space.generation = self.shared.new_id();
+            temp.space.set_generation(self.shared.new_id());
         }
-        space.put(tables, rows, grown);
+        temp.space.lock().put(tables, rows, grown);
     }
 }
 
