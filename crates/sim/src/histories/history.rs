@@ -600,9 +600,10 @@ impl<'b> History<'b> {
             "{:?} of node {} at {at}, from {}",
             o.level, o.node, o.snapshot
         );
+        // What it inserted and deleted again is no change, also of a row that another one has inserted since.
+        let came_and_went = |name: &Name| o.met[name].0.is_none() && o.writes[name] == Write::Gone;
         for (name, (met, snapshot)) in &o.met {
-            let came_and_went = met.is_none() && o.writes[name] == Write::Gone;
-            if came_and_went || matches!(o.writes[name], Write::Add(_)) {
+            if came_and_went(name) || matches!(o.writes[name], Write::Add(_)) {
                 continue;
             }
             let now = before.get(name);
@@ -641,7 +642,9 @@ impl<'b> History<'b> {
             ideal.rights,
             o.first
         );
-        let made = self.ideal.commit(at, &o.writes);
+        let mut writes = o.writes.clone();
+        writes.retain(|name, _| !came_and_went(name));
+        let made = self.ideal.commit(at, &writes);
         made.unwrap_or_else(|why| panic!("{who}: {why}"));
     }
 
