@@ -644,3 +644,93 @@ async fn planted_no_versions() {
     }
     panic!("nothing found in {} rounds", history::ROUNDS);
 }
+
+/// Takes from a stock one by one, as long as ten are there. How many it has taken.
+async fn take_all(c: Client) -> u64 {
+    let take = "UPDATE stock SET qty = qty - 1 WHERE id = 1 AND qty >= 10";
+    let mut taken = 0;
+    loop {
+        match c.execute(take, &[]).await {
+            Ok(0) => return taken,
+            Ok(n) => taken += n,
+            Err(e) if common::sqlstate(&e) == "40001" => {}
+            Err(e) => panic!("{take}: {e:?}"),
+        }
+    }
+}
+
+/// Clients at two sites take from one split value. How many they have taken of forty, and what is left.
+async fn taken_at_two_sites(env: &[(&str, &str)]) -> (u64, String) {
+    let primary = Server::start_with(env).await;
+    let p = primary.connect().await;
+    let stock = "CREATE TABLE stock (id int PRIMARY KEY, qty int NOT NULL CHECK (qty >= 0)) WITH (split = 'qty')";
+    rows(&p, stock).await;
+    rows(&p, "INSERT INTO stock VALUES (1, 40)").await;
+    let (one_site, other) = (site(&primary, "one").await, site(&primary, "two").await);
+    ready(&p, &[&one_site, &other]).await;
+    let mut clients = Vec::new();
+    for here in [&one_site, &other] {
+        for _ in 0..4 {
+            clients.push(tokio::spawn(take_all(stays(here).await)));
+        }
+    }
+    let mut taken = 0;
+    for c in clients {
+        taken += c.await.expect("no error but 40001");
+    }
+    (taken, one(&p, "SELECT qty FROM stock").await)
+}
+
+/// The guard of a delta holds where the delta commits, whatever other sites have taken meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn guards_of_split_values_hold_across_sites() {
+    if !skip() {
+        assert_eq!(taken_at_two_sites(&[]).await, (31, "9".into()));
+    }
+}
+
+/// Each of two sites takes one where ten are there, before the other one's is known. Whether each commits, and what is left.
+async fn two_take_the_tenth(env: &[(&str, &str)]) -> (bool, bool, String) {
+    let primary = Server::start_with(env).await;
+    let p = primary.connect().await;
+    let stock = "CREATE TABLE stock (id int PRIMARY KEY, qty int NOT NULL CHECK (qty >= 0)) WITH (split = 'qty')";
+    rows(&p, stock).await;
+    rows(&p, "INSERT INTO stock VALUES (1, 10)").await;
+    let (one_site, other) = (site(&primary, "one").await, site(&primary, "two").await);
+    ready(&p, &[&one_site, &other]).await;
+    let (a, b) = (stays(&one_site).await, stays(&other).await);
+    for c in [&a, &b] {
+        rows(c, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+        let take = "UPDATE stock SET qty = qty - 1 WHERE id = 1 AND qty >= 10";
+        assert_eq!(c.execute(take, &[]).await.expect("ten are there"), 1);
+    }
+    let mut committed = Vec::new();
+    for c in [&a, &b] {
+        committed.push(match c.simple_query("COMMIT").await {
+            Ok(_) => true,
+            Err(e) if common::sqlstate(&e) == "40001" => false,
+            Err(e) => panic!("COMMIT: {e:?}"),
+        });
+    }
+    let left = one(&p, "SELECT qty FROM stock").await;
+    (committed[0], committed[1], left)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_holds_at_the_position_of_its_commit() {
+    if !skip() {
+        let found = two_take_the_tenth(&[]).await;
+        assert_eq!(found, (true, false, "9".into()));
+    }
+}
+
+/// A list has no guard, so no history of lists can find a primary that leaves guards to the site.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn planted_no_guards() {
+    if !skip() {
+        let planted = [("CANON_PLANTED", "candidate.no_guards")];
+        let found = two_take_the_tenth(&planted).await;
+        assert_eq!(found, (true, true, "8".into()), "the fault is not seen");
+    }
+}
