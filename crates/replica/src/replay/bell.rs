@@ -28,6 +28,15 @@ impl Bell {
         }
     }
 
+    /// The same for one of the threads that sleep, which wakes the others if it finds more than it can do itself.
+    pub fn ring_one(&self) {
+        self.rings.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _held = self.lock.lock();
+            self.wake.notify_one();
+        }
+    }
+
     /// Sleeps until it has rung since `seen`.
     pub fn wait(&self, seen: u64) {
         let mut held = self.lock.lock();

@@ -75,6 +75,7 @@ pub(crate) struct Core {
     pay: Option<Pay>,
     incoming: Mutex<Incoming>,
     scheduling: Mutex<Scheduling>,
+    schedule_again: AtomicBool,
     queue: Mutex<Queue>,
     /// Segments in the queue, near enough.
     queued: AtomicUsize,
@@ -148,6 +149,7 @@ impl Core {
             in_flight: AtomicU64::new(0),
             snapshotter: Mutex::default(),
             look_again: AtomicBool::new(false),
+            schedule_again: AtomicBool::new(false),
             builds: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -175,7 +177,9 @@ impl Core {
         incoming.uncut += 1;
         incoming.upto = incoming.upto.max(upto);
         drop(incoming);
-        self.ring();
+        // It hands out what the group holds, and wakes the others if that is more than one segment.
+        self.work.ring_one();
+        self.done.ring();
     }
 
     /// Nothing more comes up to `upto`. Of `published` counts what has been received (see [`ReplicaMarks::hear`]).
@@ -250,17 +254,26 @@ impl Core {
         }
     }
 
-    /// The scheduler's work: stamps and cuts until enough is handed out. Nothing happens while another thread is at it.
+    /// The scheduler's work: stamps and cuts until enough is handed out. A thread that finds another one at it leaves word, and that one looks once more:
+    /// what it waited for may have come.
     fn schedule(&self) {
-        let Some(mut s) = self.scheduling.try_lock() else {
-            return;
-        };
+        self.schedule_again.store(true, Ordering::SeqCst);
+        while self.schedule_again.load(Ordering::SeqCst) {
+            let Some(mut s) = self.scheduling.try_lock() else {
+                return;
+            };
+            self.schedule_again.store(false, Ordering::SeqCst);
+            self.hand_out_enough(&mut s);
+        }
+    }
+
+    fn hand_out_enough(&self, s: &mut Scheduling) {
         let enough = 4 * self.options.workers;
         while !self.has_failed()
             && self.queued.load(Ordering::SeqCst) < enough
             && self.in_flight.load(Ordering::SeqCst) < self.options.max_rows
         {
-            match self.hand_out(&mut s) {
+            match self.hand_out(s) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(e) => return self.fail(e),
@@ -306,9 +319,13 @@ impl Core {
                 queue.segments.push_back(segment);
                 queue.scheduled = queue.scheduled.max(scheduled);
                 self.marks.scheduled.raise(scheduled);
-                self.queued.fetch_add(1, Ordering::SeqCst);
+                let others = self.queued.fetch_add(1, Ordering::SeqCst) > 0;
                 drop(queue);
-                self.ring();
+                // The first is for this thread itself.
+                if others {
+                    self.work.ring();
+                }
+                self.done.ring();
             }
             Piece::Schema { at, changes } => {
                 self.raise_scheduled(at.prev());
@@ -338,7 +355,7 @@ impl Core {
                 };
                 self.raise_scheduled(known);
                 drop(incoming);
-                self.ring();
+                self.done.ring();
             }
         }
         Ok(true)

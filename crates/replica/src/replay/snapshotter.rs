@@ -76,6 +76,10 @@ impl Snapshotter {
         let n = core.installed();
         if marks.applied.raise(n) < n {
             core.done.ring();
+            // A build may be ready, and this thread may be no worker.
+            if core.builds.load(Ordering::SeqCst) > 0 {
+                core.work.ring();
+            }
         }
         marks.check();
         if holding_back == Some(false) {
