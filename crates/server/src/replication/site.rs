@@ -240,10 +240,27 @@ impl Site {
         }
     }
 
+    /// A verdict leaves the primary when its commit is published there. The log may have come before that and may not say so until more follows.
+    fn is_published(&self, number: u64, at: Position) {
+        let term = self
+            .queue
+            .lock()
+            .waiting
+            .get(&number)
+            .map(|p| p.request.term);
+        let following = self.node.upgrade().and_then(|n| n.following());
+        if let Some((term, following)) = term.zip(following) {
+            following.published(term, at);
+        }
+    }
+
     fn answered(&self, answer: Answer) {
         match answer {
             Answer::IAm => {}
-            Answer::Committed(number, at) => self.tell(number, Ok(at)),
+            Answer::Committed(number, at) => {
+                self.is_published(number, at);
+                self.tell(number, Ok(at));
+            }
             Answer::Refused(number, shows, e) => {
                 // The primary may have forgotten what the log has brought.
                 let forgotten = e.code() == SqlState::STATEMENT_COMPLETION_UNKNOWN;
@@ -476,5 +493,46 @@ impl Site {
             () = self.carry() => {}
         }
         self.settle().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use node::NodeOptions;
+
+    /// Where replicas decide, the log reaches a site before its primary knows that it is published.
+    #[tokio::test]
+    async fn a_verdict_says_that_its_commit_is_published() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        drop(Node::open(scratch.path(), NodeOptions::default()).expect("a new database"));
+        let options = NodeOptions {
+            replica: true,
+            ..NodeOptions::default()
+        };
+        let node = Arc::new(Node::open(scratch.path(), options).expect("a replica"));
+        let primary = Primary::parse("127.0.0.1:1").expect("an address");
+        let site = Site::new(primary, "a".into(), &node);
+        let (tell, mut told) = oneshot::channel();
+        let (term, number) = (node.term(), 7);
+        let request = Certify {
+            number,
+            term,
+            again: None,
+            durability: Durability::On,
+            candidate: Vec::new(),
+        };
+        let after = Position::ZERO;
+        let pending = Pending {
+            request,
+            after,
+            tell,
+        };
+        site.queue.lock().waiting.insert(number, pending);
+        let following = node.following().expect("it follows");
+        let at = following.marks.received.get().next();
+        site.answered(Answer::Committed(number, at));
+        assert_eq!(following.marks.claimed(), at);
+        assert!(matches!(told.try_recv(), Ok(Some(Ok(told))) if told == at));
     }
 }
