@@ -107,6 +107,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             next: Some([2; 128]),
             ..wal::Around::default()
         })),
+        Message::Acks { at_once: true },
         Message::Lease(Word::Offer),
         Message::Lease(Word::Wanted),
         Message::Lease(Word::GivenBack(Ask { life: 1, number: 2 })),

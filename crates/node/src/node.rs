@@ -601,7 +601,10 @@ impl Node {
                 pipeline.shipping.acknowledge_early(position, true);
                 CommitWait::Written(position)
             }
-            Durability::RemoteApply => CommitWait::Applied(position),
+            Durability::RemoteApply => {
+                pipeline.shipping.wants_applied(position);
+                CommitWait::Applied(position)
+            }
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! The follower leaves groups here in order; the thread appends whatever has gathered, syncs once, and raises *persisted*. At most
 //! `QUEUE_BYTES` wait: a disk that is slower than the stream for longer holds the follower up in the end, and the ring is overrun.
+//!
+//! Where nothing waits for *persisted*, as the primary says (`ship::Message::Acks`), the thread lets groups gather for a moment between two syncs.
 
 use base::Position;
 use env::Env;
@@ -19,6 +21,9 @@ const QUEUE_BYTES: u64 = 64 << 20;
 
 /// Bytes appended before a sync.
 const SYNC_BYTES: u64 = 4 << 20;
+
+/// How long groups gather that nothing waits for.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// How often a write to a full disk is tried again.
 const RETRY: Duration = Duration::from_millis(50);
@@ -47,6 +52,10 @@ enum End {
 pub(crate) struct OwnLog {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// Something waits for what gathers, or much has gathered, or the end has come.
+    hurried: Condvar,
+    /// Nothing waits for *persisted*.
+    at_leisure: AtomicBool,
     /// A group waits for room on the disk.
     full: AtomicBool,
     /// Everything up to here is written, and may not be durable.
@@ -68,6 +77,27 @@ impl OwnLog {
         }
         q.bytes += bytes;
         self.changed.notify_all();
+        if q.bytes >= SYNC_BYTES {
+            self.hurried.notify_all();
+        }
+    }
+
+    /// Whether nothing waits for *persisted*.
+    pub fn be_at_leisure(&self, whether: bool) {
+        if self.at_leisure.swap(whether, Ordering::SeqCst) && !whether {
+            let _seen = self.queue.lock();
+            self.hurried.notify_all();
+        }
+    }
+
+    /// Lets groups gather, unless something waits for them.
+    fn gather_for(&self, at_most: Duration) {
+        let mut q = self.queue.lock();
+        while self.at_leisure.load(Ordering::SeqCst) && q.end == End::Open && q.bytes < SYNC_BYTES {
+            if self.hurried.wait_for(&mut q, at_most).timed_out() {
+                break;
+            }
+        }
     }
 
     /// Whether [`OwnLog::push`] would not wait.
@@ -91,6 +121,7 @@ impl OwnLog {
             q.end = how;
         }
         self.changed.notify_all();
+        self.hurried.notify_all();
     }
 
     /// Up to where the log goes, durable or not.
@@ -115,6 +146,7 @@ impl OwnLog {
         while self.wait() {
             let upto = self.append(&mut log, env)?;
             sync(&mut log, upto, marks, moved);
+            self.gather_for(GATHER);
         }
         Some(log)
     }
@@ -191,4 +223,30 @@ pub(crate) fn sync(log: &mut LogWriter, upto: Position, marks: &ReplicaMarks, mo
     }
     marks.persisted.raise(upto);
     moved.moved();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Nothing here is about how long it takes: each thread ends, which is the claim.
+    #[test]
+    fn what_gathers_is_let_go_by_a_hurry_by_much_and_by_the_end() {
+        let gathers = |end: fn(&OwnLog)| {
+            let log = Arc::new(OwnLog::default());
+            log.be_at_leisure(true);
+            let mine = log.clone();
+            let thread = std::thread::spawn(move || mine.gather_for(Duration::from_secs(3600)));
+            end(&log);
+            thread.join().expect("it ends");
+        };
+        gathers(|log| log.be_at_leisure(false));
+        gathers(OwnLog::close);
+        gathers(OwnLog::stop);
+        gathers(|log| {
+            log.queue.lock().bytes = SYNC_BYTES;
+            log.push(None, Position::ZERO);
+        });
+    }
 }

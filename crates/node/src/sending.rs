@@ -6,6 +6,8 @@
 //! time, every 10 ms ────────┘            │                └──▶ the end of the connection
 //!                                        └──▶ acknowledgements to the node's durability decider (`shipping`)
 //! ```
+//! Groups leave as they come. Those that nothing waits for gather for a moment first where the replica is far (`ship::gather`), and leave together.
+//!
 //! Nothing of the primary waits for it. It holds positions, not data: groups stand in the node's memory, and when a slow connection falls
 //! behind that, the sender goes back to the log's segments.
 //!
@@ -16,6 +18,7 @@
 use base::{Error, Position, Result, SqlState};
 use parking_lot::Mutex;
 use replica::lease::Word;
+use replica::ship::gather::Gather;
 use replica::ship::sender::{Command, Event as Happened};
 use replica::ship::{Facts, Freshness, Message, Peer, Sender, Step};
 use std::sync::Arc;
@@ -130,6 +133,7 @@ pub struct Sending {
     heard: u64,
     /// Read leases of a replica that knows of them; none: it gets none.
     lending: Option<Lending>,
+    gather: Gather,
 }
 
 impl Drop for Sending {
@@ -167,6 +171,7 @@ impl Sending {
             sealing: false,
             lag: Arc::default(),
             lending: None,
+            gather: Gather::default(),
             node,
         }
     }
@@ -174,6 +179,11 @@ impl Sending {
     /// The replica knows of read leases. One that has not proven that it is a node gets none all the same.
     pub fn knows_leases(&mut self) {
         self.lending = Lending::new(&self.node);
+    }
+
+    /// The replica can be told how to acknowledge (`ship::Message::Acks`).
+    pub fn knows_acks(&mut self) {
+        self.sender.knows_acks();
     }
 
     /// The number of this replica in [`crate::Shipping`].
@@ -233,6 +243,7 @@ impl Sending {
                     Err(e) => self.failed = Some(e),
                 }
             }
+            Event::Moved if self.gathers(now) => {}
             Event::Moved => self.feed(),
             Event::Time => {
                 let silence = self.node.silence();
@@ -261,6 +272,8 @@ impl Sending {
         // What leaves now is as of now. In this order it may say more than was published then, and not less.
         self.sender.publishes(self.node.marks().published.get());
         self.sender.leads(self.node.region().term() != 0);
+        let awaits = self.awaits();
+        self.sender.awaits(awaits);
         self.sender.handle(e, now, &mut self.commands);
     }
 
@@ -339,8 +352,27 @@ impl Sending {
         self.event(Happened::Sealed(last));
     }
 
+    /// Whether what is there may wait for what comes next. [`Event::Moved`] is to come again at [`Sending::due`].
+    fn gathers(&mut self, now: u64) -> bool {
+        let awaited = !self.sender.is_live()
+            || self.awaits()
+            || (self.node.shipping()).is_waiting(self.id, self.sender.sent());
+        !awaited && self.gather.comes(now as i64 / 1000).is_some()
+    }
+
+    /// When what has gathered is to leave: nanoseconds of the clock that only grows.
+    pub fn due(&self) -> Option<u64> {
+        self.gather.until().map(|at| at as u64 * 1000)
+    }
+
+    /// Whether something waits for what the replica acknowledges. Where a lease may be granted, how quick it is says whether that is done.
+    fn awaits(&self) -> bool {
+        self.lending.is_some() || self.node.shipping().awaits(self.id)
+    }
+
     /// Shows the sender what became durable and what was published.
     fn feed(&mut self) {
+        self.gather.left();
         let published = self.node.marks().published.get();
         loop {
             // Groups stand in memory before the mark says that they are durable: what it says now has been left there, if it was kept.
@@ -440,6 +472,7 @@ impl Sending {
                     if let Some(l) = &mut self.lending {
                         l.acked(acked.received, boot);
                     }
+                    self.gather.acked(echo_micros, now);
                     let shipping = self.node.shipping();
                     shipping.acked(self.id, acked, echo_micros, now, boot);
                     continue;
@@ -499,35 +532,115 @@ mod tests {
     use base::record::CommitBuilder;
     use replica::ship::VERSION;
 
-    /// A group is in the file and not synced when the first replica comes: no memory keeps it, and the replica has all before it.
-    #[test]
-    fn a_group_that_was_written_before_a_replica_came_is_not_passed_over() {
-        let scratch = tempfile::tempdir().expect("a directory");
+    fn primary(path: &std::path::Path) -> Arc<Node> {
         let options = NodeOptions {
             threads: false,
             ..NodeOptions::default()
         };
-        let node = Node::open(scratch.path(), options).expect("a node");
-        let node = Arc::new(node);
-        let commit = || {
-            let (position, ticket) = node.order().begin().expect("it leads");
-            let (heads, data) = CommitBuilder::new().finish(position, 0);
-            node.order().ready(ticket, heads, data);
-            position
+        Arc::new(Node::open(path, options).expect("a node"))
+    }
+
+    fn commit(node: &Node) -> Position {
+        let (position, ticket) = node.order().begin().expect("it leads");
+        let (heads, data) = CommitBuilder::new().finish(position, 0);
+        node.order().ready(ticket, heads, data);
+        position
+    }
+
+    fn hello(node: &Node, last: Position) -> Message {
+        Message::Hello {
+            version: u16::from(VERSION),
+            cluster: node.cluster(),
+            node: "a".into(),
+            terms: node.terms(),
+            last,
+            ring: 1 << 20,
+        }
+    }
+
+    /// Ends of the batches among these; jobs are done.
+    fn batches(s: &mut Sending, out: &mut Vec<Do>) -> Vec<Position> {
+        let mut batches = Vec::new();
+        while !out.is_empty() {
+            for d in std::mem::take(out) {
+                match d {
+                    Do::Run(job) => s.handle(Event::Done(job()), 0, out),
+                    Do::Batch { step, .. } => batches.push(step.upto),
+                    _ => {}
+                }
+            }
+        }
+        batches
+    }
+
+    /// Its own commits, and what it lost to, are what a site waits for.
+    #[test]
+    fn what_nobody_waits_for_gathers_for_a_replica_that_is_far() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let node = primary(scratch.path());
+        let begun = node.marks().flushed.get();
+        let mut s = Sending::new(node.clone(), None, Peer::Member, "a", "", begun);
+        let mut out = Vec::new();
+        assert!(s.greet(
+            hello(&node, begun),
+            node.facts(None).expect("facts"),
+            &mut out
+        ));
+        s.handle(Event::Time, 0, &mut out);
+        batches(&mut s, &mut out);
+        let flushed = || {
+            let at = commit(&node);
+            node.append_step();
+            assert_eq!(node.sync_step(), Some(at));
+            at
         };
+        let near = flushed();
+        s.handle(Event::Moved, 0, &mut out);
+        assert_eq!(
+            batches(&mut s, &mut out),
+            [near],
+            "its distance is not known"
+        );
+        let ack = Message::Ack {
+            term: node.term(),
+            received: near,
+            persisted: near,
+            applied: near,
+            visible: near,
+            echo_micros: node.clock().unix_micros() - 3_600_000_000,
+        };
+        s.handle(Event::Message(ack), 0, &mut out);
+        let first = flushed();
+        s.handle(Event::Moved, 0, &mut out);
+        assert!(batches(&mut s, &mut out).is_empty() && s.due().is_some());
+        let second = flushed();
+        node.shipping().waits_for_log("another", second);
+        assert!(!node.shipping().is_waiting(s.id(), near));
+        node.shipping().waits_for_log("a", second);
+        s.handle(Event::Moved, 0, &mut out);
+        assert_eq!(batches(&mut s, &mut out), [first, second]);
+        assert!(s.due().is_none());
+        let third = flushed();
+        s.handle(Event::Moved, 0, &mut out);
+        assert!(batches(&mut s, &mut out).is_empty());
+        // A commit that waits for replicas waits for none of them longer.
+        node.shipping().want_replicas(1);
+        s.handle(Event::Moved, 0, &mut out);
+        assert_eq!(batches(&mut s, &mut out), [third]);
+    }
+
+    /// A group is in the file and not synced when the first replica comes: no memory keeps it, and the replica has all before it.
+    #[test]
+    fn a_group_that_was_written_before_a_replica_came_is_not_passed_over() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let node = primary(scratch.path());
+        let commit = || commit(&node);
         commit();
         node.append_step();
         let before = node.sync_step().expect("written");
         let at = commit();
         assert_eq!((node.append_step(), at), (Some(at), before.next()));
-        let hello = Message::Hello {
-            version: u16::from(VERSION),
-            cluster: node.cluster(),
-            node: "a".into(),
-            terms: node.terms(),
-            last: before,
-            ring: 1 << 20,
-        };
+        let hello = hello(&node, before);
         let mut s = Sending::new(node.clone(), None, Peer::Member, "a", "", before);
         let mut out = Vec::new();
         assert!(s.greet(hello, node.facts(None).expect("facts"), &mut out));

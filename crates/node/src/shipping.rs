@@ -61,6 +61,8 @@ pub struct Follower {
     pub state: &'static str,
     /// Log above here is kept for it.
     pub needs: Position,
+    /// Something there waits for log up to here.
+    pub waits: Position,
 }
 
 #[derive(Default)]
@@ -100,6 +102,8 @@ pub struct Shipping {
     pub moved: Notice,
     /// Acknowledgements at these levels publish (see `Watermarks::published`).
     weak: [base::Watermark; 2],
+    /// An acknowledgement waits until replicas show this.
+    apply_wanted: base::Watermark,
     /// There is an archive, and everything up to here is in it.
     archiving: AtomicBool,
     archived: base::Watermark,
@@ -133,6 +137,7 @@ impl Shipping {
             wanted: AtomicBool::new(false),
             moved: Notice::default(),
             weak: Default::default(),
+            apply_wanted: base::Watermark::default(),
             archiving: AtomicBool::new(false),
             archived: base::Watermark::default(),
             leases: Mutex::default(),
@@ -209,6 +214,48 @@ impl Shipping {
         }
     }
 
+    /// A commit will be acknowledged when replicas show it.
+    pub fn wants_applied(&self, at: Position) {
+        self.apply_wanted.raise(at);
+    }
+
+    /// Whether a commit may wait for what the replica at this connection acknowledges. Read leases aside.
+    pub fn awaits(&self, id: u64) -> bool {
+        if self.apply_wanted.get() > self.marks.applied.get() {
+            return true;
+        }
+        let s = self.state.lock();
+        let counted = self.counted.lock();
+        let f = s.followers.get(&id).filter(|f| f.member);
+        let counts = f.is_some_and(|f| counts_as(&counted, f).is_some());
+        let quorum = self.quorum.lock();
+        // Members that no commit waits for may be waited for again, or lead: how far they are is looked at all the time.
+        let are_members = counted.is_some() && quorum.replicas() == 0;
+        counts && (are_members || quorum.awaits(id))
+    }
+
+    /// Something at the node of this name waits for the log up to here.
+    pub fn waits_for_log(&self, name: &str, at: Position) {
+        let mut gathers = false;
+        let mut s = self.state.lock();
+        let named = s.followers.values_mut();
+        for f in named.filter(|f| f.member && f.name == name) {
+            f.waits = f.waits.max(at);
+            gathers |= f.sent < at;
+        }
+        drop(s);
+        // Flushed before this was known, it may gather already.
+        if gathers && self.marks.flushed.get() >= at {
+            self.moved.moved();
+        }
+    }
+
+    /// Whether something at the replica of this connection waits for log above this.
+    pub fn is_waiting(&self, id: u64, sent: Position) -> bool {
+        let s = self.state.lock();
+        s.followers.get(&id).is_some_and(|f| f.waits > sent)
+    }
+
     /// Somebody follows from now on. Its id.
     pub fn join(
         &self,
@@ -234,6 +281,7 @@ impl Shipping {
             connected_micros: now_micros,
             state: "catchup",
             needs,
+            waits: Position::ZERO,
         };
         s.followers.insert(id, follower);
         self.wanted.store(true, Ordering::Release);
@@ -573,6 +621,42 @@ mod tests {
         shipping.count_only([(1, "a".to_owned()), (2, "b".to_owned())].into());
         assert_eq!(marks.decided.get(), at);
         assert_eq!(shipping.holding(at), 1);
+    }
+
+    #[test]
+    fn a_replica_is_waited_for_where_a_commit_or_the_members_may_need_it() {
+        let marks = Arc::new(Watermarks::default());
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 0, 1 << 20);
+        let at = Position::new(1, 5);
+        let all = |at| Acked {
+            received: at,
+            persisted: at,
+            visible: at,
+            ..Acked::default()
+        };
+        let [one, other] = ["a", "b"].map(|n| shipping.join(n, true, "", Position::ZERO, 0));
+        let stranger = shipping.join("c", false, "", Position::ZERO, 0);
+        shipping.says_number(one, 1);
+        let awaited = || [one, other, stranger].map(|id| shipping.awaits(id));
+        for id in [one, other] {
+            shipping.acked(id, all(at.prev()), 0, 0, 0);
+        }
+        assert_eq!(awaited(), [false; 3]);
+        // At `remote_apply`, where no replica has to have a commit, all that follow are waited for.
+        shipping.wants_applied(at);
+        assert_eq!(awaited(), [true; 3]);
+        marks.installed.raise(at);
+        shipping.flushed(at, None, None);
+        shipping.acked(one, all(at), 0, 0, 0);
+        assert_eq!(awaited(), [true; 3]);
+        shipping.acked(other, all(at), 0, 0, 0);
+        assert_eq!(awaited(), [false; 3]);
+        shipping.want_replicas(1);
+        assert_eq!(awaited(), [true, true, false]);
+        shipping.count_only([(1, "a".to_owned())].into());
+        assert_eq!(awaited(), [true, false, false]);
+        shipping.want_replicas(0);
+        assert_eq!(awaited(), [true, false, false], "the members look at it");
     }
 
     /// What is promised counts from here: all that was acknowledged by a rule that asked for less.

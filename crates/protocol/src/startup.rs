@@ -27,6 +27,8 @@ pub const LISTEN: &str = "canon.listen";
 pub const MEMBER: &str = "canon.member";
 /// The start-up parameter by which a replica says that it knows of read leases: `on`.
 pub const LEASES: &str = "canon.leases";
+/// The start-up parameter by which a replica says that it can be told how to acknowledge: `on`.
+pub const ACKS: &str = "canon.acks";
 
 /// The start-up parameter of a proxy that passes a client's login on: the binding of the connection that the client sees, with a proof by the
 /// cluster's secret.

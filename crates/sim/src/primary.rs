@@ -313,6 +313,7 @@ impl World {
         let (node, last) = (node.clone(), *last);
         let peer = self.prove(i, c, p);
         let mut sending = Sending::new(p.node.clone(), None, peer, &node, "", last);
+        sending.knows_acks();
         if self.config.leases {
             sending.knows_leases();
         }

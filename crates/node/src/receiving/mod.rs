@@ -284,6 +284,10 @@ impl Receiving {
             Event::Lost => self.leave(),
             Event::Message(Message::Lease(word)) => self.lease_word(word, out),
             Event::Message(m) => {
+                if let Message::Acks { .. } = m {
+                    // What has moved until now is told as it was to be told until now.
+                    self.moved(out);
+                }
                 self.hears(&m);
                 self.feed(Happened::Message(m));
             }
@@ -293,6 +297,9 @@ impl Receiving {
             }
             Event::Moved => self.moved(out),
             Event::Tell => {
+                if !self.hurries() {
+                    self.moved(out);
+                }
                 self.seen.lock().shows(self.following.marks.visible.get());
                 self.tell(out);
                 let due = self.holder.due(self.node.clock().boot_nanos());
@@ -315,6 +322,12 @@ impl Receiving {
             Event::Promoted(done) => self.promoted(done, out),
         }
         self.obey(out);
+        self.following.own_log.be_at_leisure(!self.hurries());
+    }
+
+    /// Whether [`Event::Moved`] is to be handed in when it happens. Else [`Event::Tell`] will do.
+    pub fn hurries(&self) -> bool {
+        self.receiver.hurries()
     }
 
     fn begin_anew(&mut self, out: &mut Vec<Do>) {

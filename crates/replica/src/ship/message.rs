@@ -3,7 +3,7 @@
 //! ```text
 //! every message:  kind u8 | version u8 | fields, little-endian | the rest: group, chunk or text
 //!
-//! to the replica: Welcome 1, Refused 2, Checkpoint 3, Batch 4, Tick 5, Sealed 6, Show 9
+//! to the replica: Welcome 1, Refused 2, Checkpoint 3, Batch 4, Tick 5, Sealed 6, Show 9, Acks 13
 //! to the primary: Hello 16, Ack 17, Resume 18, Fetch 19, Seal 20, Shown 22
 //! 7, 8, 21: words about the memory that both share (`medium`); 10, 11, 23: words of read leases (`crate::lease::Word`)
 //! ```
@@ -106,6 +106,9 @@ pub enum Message {
     Seal,
     /// What the replica's log holds around the position that was asked for.
     Shown(Box<Around>),
+    /// How the replica is to acknowledge from here on: whenever one of its marks moves, or now and then. Only for a replica that has said that it
+    /// knows of this message.
+    Acks { at_once: bool },
     /// Of read leases, in either direction.
     Lease(Word),
 }
@@ -152,6 +155,7 @@ const BATCH: u8 = 4;
 const TICK: u8 = 5;
 const SEALED: u8 = 6;
 const SHOW: u8 = 9;
+const ACKS: u8 = 13;
 const HELLO: u8 = 16;
 const ACK: u8 = 17;
 const RESUME: u8 = 18;
@@ -192,6 +196,26 @@ impl Step {
     pub fn encode_tick(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[TICK, VERSION]);
         self.encode(out);
+    }
+
+    /// The tick that says this.
+    pub(super) fn tick(self) -> Message {
+        let Step {
+            term,
+            stream,
+            after,
+            upto,
+            published,
+            sent_micros,
+        } = self;
+        Message::Tick {
+            term,
+            stream,
+            after,
+            upto,
+            published,
+            sent_micros,
+        }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -253,10 +277,7 @@ impl Message {
                 last,
                 ring,
             } => {
-                assert!(
-                    node.len() <= MAX_NAME,
-                    "a node's name has at most 255 bytes"
-                );
+                assert!(node.len() <= MAX_NAME, "a node's name is too long");
                 head(HELLO);
                 out.extend_from_slice(&version.to_le_bytes());
                 out.extend_from_slice(&cluster.to_le_bytes());
@@ -347,6 +368,7 @@ impl Message {
                 head(SHOWN);
                 put_around(out, around);
             }
+            Message::Acks { at_once } => out.extend([ACKS, VERSION, u8::from(*at_once)]),
             Message::Lease(word) => word.encode(VERSION, out),
         }
     }
@@ -436,24 +458,7 @@ impl Message {
                     group: r.rest(),
                 }
             }
-            TICK => {
-                let Step {
-                    term,
-                    stream,
-                    after,
-                    upto,
-                    published,
-                    sent_micros,
-                } = r.step()?;
-                Message::Tick {
-                    term,
-                    stream,
-                    after,
-                    upto,
-                    published,
-                    sent_micros,
-                }
-            }
+            TICK => r.step()?.tick(),
             SEALED => Message::Sealed {
                 term: r.term()?,
                 last: r.position()?,
@@ -483,6 +488,7 @@ impl Message {
                 next: r.header()?,
                 checkpoint: r.header()?,
             })),
+            ACKS => Message::Acks { at_once: r.flag()? },
             kind => Message::Lease(Word::decode(kind, &r.rest())?),
         };
         if !r.0.is_empty() {

@@ -16,6 +16,7 @@
 
 pub mod evidence;
 mod freshness;
+pub mod gather;
 mod history;
 mod medium;
 mod message;

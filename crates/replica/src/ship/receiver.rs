@@ -23,6 +23,9 @@
 //! log, or does not believe it. Either way it refuses, and nothing is set aside here, whatever it says: that is done only for a term that
 //! began elsewhere.
 //!
+//! **Acknowledging.** Each mark that moves is acknowledged at once, until the primary says that nothing waits for it (`Acks`). The owner then tells
+//! the primary now and then how far this node is. A node that is to take over acknowledges at once whatever the primary said.
+//!
 //! **Asking again** is what makes up for anything lost. It comes ever later while nothing comes of it, and asks for one part: over a link that
 //! carries a part in a second, who asked each half second would fill it with doubles.
 //!
@@ -195,6 +198,8 @@ pub struct Receiver {
     sealed: Option<Position>,
     /// What the primary wants to be shown, when it is on the disk here.
     show: Option<Position>,
+    /// The primary waits for acknowledgements, as far as it has said.
+    acks_at_once: bool,
 }
 
 impl Receiver {
@@ -222,7 +227,13 @@ impl Receiver {
             seal: false,
             sealed: None,
             show: None,
+            acks_at_once: true,
         }
+    }
+
+    /// Whether a mark that moves is to be handed in at once.
+    pub fn hurries(&self) -> bool {
+        self.acks_at_once || self.seal || self.show.is_some()
     }
 
     /// Whether the stream flows.
@@ -260,7 +271,7 @@ impl Receiver {
                 self.state = State::Greeting;
                 (self.quiet, self.stuck) = (0, 0);
                 self.asked = None;
-                (self.sealed, self.show) = (None, None);
+                (self.sealed, self.show, self.acks_at_once) = (None, None, true);
                 out.push(Command::Send(Message::Hello {
                     version: u16::from(VERSION),
                     cluster: self.me.cluster,
@@ -306,7 +317,9 @@ impl Receiver {
             Event::Moved(marks) => {
                 if marks != self.marks {
                     self.marks = marks;
-                    self.ack(out);
+                    if self.hurries() {
+                        self.ack(out);
+                    }
                 }
                 self.show(out);
                 self.hand_over(out);
@@ -541,6 +554,13 @@ impl Receiver {
                 }
                 self.hand_over(out);
             }
+            (Message::Acks { at_once }, State::Streaming) => {
+                // What has moved since the last word is told with the first that waits.
+                if at_once && !self.acks_at_once {
+                    self.ack(out);
+                }
+                self.acks_at_once = at_once;
+            }
             // Late ones of what went before on this connection.
             (
                 Message::Welcome { .. }
@@ -549,7 +569,8 @@ impl Receiver {
                 | Message::Checkpoint { .. }
                 | Message::Batch { .. }
                 | Message::Tick { .. }
-                | Message::Sealed { .. },
+                | Message::Sealed { .. }
+                | Message::Acks { .. },
                 _,
             ) => {}
             _ => self.leave("a message that a primary does not send", out),

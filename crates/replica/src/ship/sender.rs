@@ -20,6 +20,10 @@
 //! Every batch and tick says where the one before ended, so lost or doubled messages do no harm; a tick goes out whenever there
 //! was nothing else, and shows the replica what it misses. Acknowledgements are reported as they come, whatever the state.
 //!
+//! **How it is to acknowledge.** A replica acknowledges each step at once while something waits for that ([`Sender::awaits`]), or while it is caught up: its
+//! window is paced by acknowledgements. Else it is told to do so now and then, which costs both ends much less (`Acks`). The word that something waits
+//! goes before the commits that are waited for. The word that nothing does any more goes when time has passed.
+//!
 //! **Who is believed.** A [`Peer::Member`] has proven that it is a node of the cluster (`crate::proof`). A stranger, which has only logged in as
 //! a role with REPLICATION, is sent the log and nothing else comes of it:
 //!
@@ -246,6 +250,10 @@ pub struct Sender {
     /// The greatest `sent` so far: a late acknowledgement may lie above `sent` after a resume.
     ever_sent: Position,
     claim: Option<Claim>,
+    /// Something waits for what the replica acknowledges.
+    awaited: bool,
+    /// How it was told last to acknowledge: at once or not. None: it does not know that message, and does so at once.
+    acks_at_once: Option<bool>,
 }
 
 impl Sender {
@@ -277,7 +285,14 @@ impl Sender {
             stalled: false,
             ever_sent: Position::ZERO,
             claim: None,
+            awaited: true,
+            acks_at_once: None,
         }
+    }
+
+    /// The replica can be told how to acknowledge ([`Message::Acks`]).
+    pub fn knows_acks(&mut self) {
+        self.acks_at_once = Some(true);
     }
 
     /// What the replica calls itself; empty before its `Hello`.
@@ -494,12 +509,27 @@ impl Sender {
         self.leads = leads;
     }
 
+    /// Whether something waits for what the replica acknowledges, or may with the next event.
+    pub fn awaits(&mut self, whether: bool) {
+        self.awaited = whether;
+    }
+
+    fn say_acks(&mut self, time: bool, out: &mut Vec<Command>) {
+        let at_once = self.awaited || self.state != State::Live;
+        // From one commit that waits to the next it is not told otherwise.
+        if self.acks_at_once == Some(!at_once) && (at_once || time) {
+            self.acks_at_once = Some(at_once);
+            out.push(Command::Send(Message::Acks { at_once }));
+        }
+    }
+
     /// Everything after the greeting. `now_micros`: our civil time, which acknowledgements bring back. After a greeting that was
     /// accepted the driver hands in a `Time` at once.
     pub fn handle(&mut self, event: Event, now_micros: i64, out: &mut Vec<Command>) {
         if self.state == State::Closed {
             return;
         }
+        self.say_acks(matches!(event, Event::Time), out);
         match event {
             Event::Message(message) => self.message(message, out),
             Event::Shipped { after, upto, group } => {
@@ -762,21 +792,7 @@ impl Sender {
     }
 
     fn tick(&mut self, upto: Position, now: i64, out: &mut Vec<Command>) {
-        let Step {
-            term,
-            stream,
-            after,
-            upto,
-            published,
-            sent_micros,
-        } = self.step(upto, now);
-        out.push(Command::Send(Message::Tick {
-            term,
-            stream,
-            after,
-            upto,
-            published,
-            sent_micros,
-        }));
+        let tick = self.step(upto, now).tick();
+        out.push(Command::Send(tick));
     }
 }

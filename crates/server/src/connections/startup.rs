@@ -43,8 +43,8 @@ use protocol::frontend::{self, Reader, violation};
 use protocol::line::Protection;
 use protocol::scram;
 use protocol::startup::{
-    CANCEL_REQUEST, GSS_REQUEST, LEASES, LISTEN, MAX_STARTUP, MEMBER, RELAYED, REPORT_SETTINGS,
-    SESSION_USER, SSL_REQUEST, Startup,
+    ACKS, CANCEL_REQUEST, GSS_REQUEST, LEASES, LISTEN, MAX_STARTUP, MEMBER, RELAYED,
+    REPORT_SETTINGS, SESSION_USER, SSL_REQUEST, Startup,
 };
 use protocol::tls::Acceptor;
 use replica::proof::{Claim, Purpose};
@@ -227,6 +227,7 @@ async fn enter<S: Stream, E: Engine>(
                 member,
                 number: said(MEMBER).and_then(|p| p.1.parse().ok()),
                 leases: said(LEASES).is_some_and(|p| p.1 == "on"),
+                acks: said(ACKS).is_some_and(|p| p.1 == "on"),
                 full,
             };
             return Ok(Some(Started::Replica(visitor)));

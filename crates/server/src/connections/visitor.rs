@@ -22,6 +22,8 @@ pub struct Visitor {
     pub number: Option<u64>,
     /// It knows of read leases, and wants one.
     pub leases: bool,
+    /// It can be told how to acknowledge.
+    pub acks: bool,
     /// All places are taken: it gets in for the log alone, as commits may wait for it.
     pub full: bool,
 }

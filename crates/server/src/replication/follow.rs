@@ -21,7 +21,7 @@ use node::restart::{Patience, Restart, Word};
 use node::{Node, Notice};
 use parking_lot::Mutex;
 use protocol::Line;
-use protocol::startup::{LEASES, LISTEN, MEMBER};
+use protocol::startup::{ACKS, LEASES, LISTEN, MEMBER};
 use replica::ship::Heard;
 use sql::engine::CheckCancelled;
 use std::net::SocketAddr;
@@ -338,7 +338,11 @@ impl Follow {
     }
 
     async fn connect(&self) -> Result<CopyBoth<Line<TcpStream>>> {
-        let mut parameters = vec![("replication", "canon"), ("application_name", &*self.name)];
+        let mut parameters = vec![
+            ("replication", "canon"),
+            ("application_name", &*self.name),
+            (ACKS, "on"),
+        ];
         parameters.extend(self.listen.as_deref().map(|at| (LISTEN, at)));
         let number = self.primary.number.map(|n| n.to_string());
         parameters.extend(number.as_deref().map(|n| (MEMBER, n)));
@@ -465,7 +469,7 @@ impl Task<'_> {
                             Event::Lost
                         }
                     },
-                    v = self.moved.since(seen) => {
+                    v = self.moved.since(seen), if self.receiving.hurries() => {
                         seen = v;
                         Event::Moved
                     }

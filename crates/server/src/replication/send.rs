@@ -389,7 +389,8 @@ pub async fn serve<S: Stream>(
         }
         Asked::Holds => return holds::serve(wire, &senders.node, leads).await,
         Asked::Commits => {
-            return certifier::serve(copy_both(wire).await?, &senders.node, leads).await;
+            let site = visitor.member.as_deref().unwrap_or_default().into();
+            return certifier::serve(copy_both(wire).await?, &senders.node, &site, leads).await;
         }
         Asked::Log => {}
     }
@@ -467,6 +468,7 @@ impl Carrier {
             member,
             number,
             leases,
+            acks,
             full: _,
         } = visitor;
         let Message::Hello {
@@ -495,6 +497,9 @@ impl Carrier {
         let mut sending = Sending::new(node.clone(), older.clone(), peer, name, &address, *last);
         if leases && member {
             sending.knows_leases();
+        }
+        if acks {
+            sending.knows_acks();
         }
         if let Some(number) = number {
             node.shipping().says_number(sending.id(), number);
@@ -569,6 +574,7 @@ impl Carrier {
                 info!(replica = %self.sending.name(), "{why}");
                 return Ok(());
             }
+            let gathers = self.gathers();
             tokio::select! {
                 m = link.next_as(Heard::decode) => match m? {
                     Heard::Message(m) => self.event(Event::Message(m), link.pending()),
@@ -583,9 +589,19 @@ impl Carrier {
                     version = v;
                     self.event(Event::Moved, link.pending());
                 }
+                () = tokio::time::sleep(gathers.unwrap_or_default()), if gathers.is_some() && Sending::has_room(link.pending()) => {
+                    self.event(Event::Moved, link.pending());
+                }
                 _ = every.tick() => self.event(Event::Time, link.pending()),
             }
         }
+    }
+
+    /// How long what has gathered for the replica may still wait.
+    fn gathers(&self) -> Option<Duration> {
+        let due = self.sending.due()?;
+        let now = self.senders.env.clock.monotonic_nanos();
+        Some(Duration::from_nanos(due.saturating_sub(now)))
     }
 
     /// Does what the node says.

@@ -149,6 +149,7 @@ fn message() -> impl Strategy<Value = Message> {
             }
         ),
         position().prop_map(|from| Message::Resume { from }),
+        any::<bool>().prop_map(|at_once| Message::Acks { at_once }),
         Just(Message::Lease(Word::Offer)),
         Just(Message::Lease(Word::Wanted)),
         any::<(u64, u64)>()

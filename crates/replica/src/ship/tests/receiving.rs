@@ -279,6 +279,38 @@ fn acknowledgements_follow_the_marks_and_the_time() {
 }
 
 #[test]
+fn where_nobody_waits_marks_are_acknowledged_with_the_next_word() {
+    let mut r = streaming();
+    say(&mut r, batch(9, 12));
+    let acks = |out: &[Command]| {
+        let is_ack = |c: &&Command| matches!(c, Command::Send(Message::Ack { .. }));
+        out.iter().filter(is_ack).count()
+    };
+    assert!(say(&mut r, Message::Acks { at_once: false }).is_empty());
+    assert!(!r.hurries());
+    assert!(done(&mut r, Event::Moved(all_at(p(12)))).is_empty());
+    let out = say(&mut r, Message::Acks { at_once: true });
+    let says = |c: &Command| matches!(c, Command::Send(Message::Ack { persisted, .. }) if *persisted == p(12));
+    assert!(
+        out.len() == 1 && says(&out[0]),
+        "what has moved meanwhile: {out:?}"
+    );
+    assert!(say(&mut r, Message::Acks { at_once: true }).is_empty());
+    say(&mut r, Message::Acks { at_once: false });
+    // One that takes over is waited for, whatever was said.
+    done(&mut r, Event::Seal);
+    assert!(r.hurries());
+    say(&mut r, batch(12, 14));
+    assert_eq!(acks(&done(&mut r, Event::Moved(all_at(p(14))))), 1);
+    // So is one that has just connected: nothing is said of it yet.
+    done(&mut r, Event::Cancel);
+    assert!(!r.hurries());
+    done(&mut r, Event::Disconnected);
+    done(&mut r, Event::Connected);
+    assert!(r.hurries());
+}
+
+#[test]
 fn a_copy_arrives_in_order_whatever_the_network_does() {
     let mut me = identity(Position::ZERO);
     me.cluster = 0;

@@ -409,3 +409,42 @@ fn a_sealed_primary_says_so_when_all_is_sent() {
         "again, because it may be lost"
     );
 }
+
+/// Whether the replica is told to acknowledge at once, as far as it is told anything.
+fn told(out: &[Command]) -> Option<bool> {
+    let mut all = out.iter().filter_map(|c| match c {
+        Command::Send(Message::Acks { at_once }) => Some(*at_once),
+        _ => None,
+    });
+    all.next_back()
+}
+
+#[test]
+fn a_replica_is_told_whether_somebody_waits_for_it() {
+    let (mut s, all) = live();
+    s.awaits(false);
+    assert_eq!(
+        told(&done(&mut s, Event::Time)),
+        None,
+        "it does not know of that"
+    );
+    s.knows_acks();
+    let ship = |s: &mut Sender, n: u32| {
+        let (after, upto) = (upto(n - 1), upto(n));
+        let group = Some(all[n as usize].clone());
+        done(s, Event::Shipped { after, upto, group })
+    };
+    assert_eq!(told(&ship(&mut s, 10)), None, "not with each group");
+    assert_eq!(told(&done(&mut s, Event::Time)), Some(false));
+    assert_eq!(told(&done(&mut s, Event::Time)), None, "once");
+    s.awaits(true);
+    let out = ship(&mut s, 11);
+    let at_once = Command::Send(Message::Acks { at_once: true });
+    assert_eq!(out.first(), Some(&at_once), "before what is waited for");
+    assert_eq!(steps(&out).len(), 1);
+    // Its catch-up is paced by what it acknowledges.
+    s.awaits(false);
+    assert_eq!(told(&done(&mut s, Event::Time)), Some(false));
+    done(&mut s, Event::Message(Message::Resume { from: upto(4) }));
+    assert_eq!(told(&done(&mut s, Event::Time)), Some(true));
+}

@@ -114,23 +114,24 @@ fn rows(c: &Candidate) -> u64 {
     in_ranges.fold(single as u64, u64::saturating_add)
 }
 
-fn certify(node: &Arc<Node>, leads: bool, asked: Certify) -> Answering {
+fn certify(node: &Arc<Node>, site: &Arc<str>, leads: bool, asked: Certify) -> Answering {
     if !leads || node.region().term() != asked.term {
         return Box::pin(later(asked.number));
     }
     if asked.candidate.len() > SHORT {
-        return Box::pin(aside(node.clone(), asked));
+        return Box::pin(aside(node.clone(), site.clone(), asked));
     }
     match decoded(&asked) {
-        Some(c) if rows(&c) > FEW => Box::pin(aside(node.clone(), asked)),
-        candidate => decide(node, &asked, candidate),
+        Some(c) if rows(&c) > FEW => Box::pin(aside(node.clone(), site.clone(), asked)),
+        candidate => decide(node, site, &asked, candidate),
     }
 }
 
 /// On a thread of its own.
-async fn aside(node: Arc<Node>, asked: Certify) -> Answer {
+async fn aside(node: Arc<Node>, site: Arc<str>, asked: Certify) -> Answer {
     let number = asked.number;
-    let decided = tokio::task::spawn_blocking(move || decide(&node, &asked, decoded(&asked)));
+    let decide = move || decide(&node, &site, &asked, decoded(&asked));
+    let decided = tokio::task::spawn_blocking(decide);
     match decided.await {
         Ok(answer) => answer.await,
         Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
@@ -139,7 +140,13 @@ async fn aside(node: Arc<Node>, asked: Certify) -> Answer {
     }
 }
 
-fn decide(node: &Arc<Node>, asked: &Certify, candidate: Option<Candidate>) -> Answering {
+/// The site waits until it shows what the answer tells of, so the log up to there leaves at once.
+fn decide(
+    node: &Arc<Node>,
+    site: &str,
+    asked: &Certify,
+    candidate: Option<Candidate>,
+) -> Answering {
     let number = asked.number;
     let Some(candidate) = candidate else {
         return match unreadable(node, asked) {
@@ -150,11 +157,15 @@ fn decide(node: &Arc<Node>, asked: &Certify, candidate: Option<Candidate>) -> An
     let after = asked.again.unwrap_or(Position::MAX);
     let verdict = node.certify_as(&candidate, asked.durability, after);
     match verdict {
-        Ok(Verdict::Committed(held)) => Box::pin(committed(node.clone(), number, held)),
+        Ok(Verdict::Committed(held)) => {
+            node.shipping().waits_for_log(site, held.position());
+            Box::pin(committed(node.clone(), number, held))
+        }
         Ok(Verdict::Running) => Box::pin(later(number)),
         Err(e) if decides_no_more(e.code()) => Box::pin(later(number)),
         Err(e) => {
             let at = node.marks().installed.get();
+            node.shipping().waits_for_log(site, at);
             Box::pin(async move { Answer::Refused(number, at, e) })
         }
     }
@@ -185,10 +196,11 @@ fn draw(node: &Arc<Node>, leads: bool, asked: Draw) -> Answering {
     }
 }
 
-/// Serves a site until it goes. `leads`: whether this node may acknowledge, as far as it is the primary.
+/// Serves the site of this name until it goes. `leads`: whether this node may acknowledge, as far as it is the primary.
 pub async fn serve<S: AsyncRead + AsyncWrite>(
     mut link: CopyBoth<S>,
     node: &Arc<Node>,
+    site: &Arc<str>,
     leads: impl Fn() -> bool,
 ) -> Result<()> {
     let mut answers: FuturesUnordered<Answering> = FuturesUnordered::new();
@@ -197,7 +209,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite>(
     loop {
         tokio::select! {
             asked = link.next_as(decode_asked) => answers.push(match asked? {
-                Asked::Certify(c) => certify(node, leads(), c),
+                Asked::Certify(c) => certify(node, site, leads(), c),
                 Asked::Draw(d) => draw(node, leads(), d),
             }),
             Some(answer) = answers.next(), if !answers.is_empty() => {
@@ -243,15 +255,16 @@ mod tests {
             Answer::Refused(_, _, e) => e.code(),
             other => panic!("{other:?}"),
         };
-        let first = certify(&node, true, asked(7, None)).await;
+        let site: Arc<str> = "a".into();
+        let first = certify(&node, &site, true, asked(7, None)).await;
         assert_eq!(code(first), SqlState::PROTOCOL_VIOLATION);
         // A long one is looked at on another thread.
         let mut long = asked(6, None);
         long.candidate.resize(SHORT + 1, 7);
-        let refused = certify(&node, true, long).await;
+        let refused = certify(&node, &site, true, long).await;
         assert_eq!(code(refused), SqlState::PROTOCOL_VIOLATION);
         // Another primary may have committed it, and this one may have forgotten that.
-        let repeated = certify(&node, true, asked(8, Some(Position::ZERO))).await;
+        let repeated = certify(&node, &site, true, asked(8, Some(Position::ZERO))).await;
         let known = [
             SqlState::PROTOCOL_VIOLATION,
             SqlState::STATEMENT_COMPLETION_UNKNOWN,
@@ -259,8 +272,11 @@ mod tests {
         assert!(known.contains(&code(repeated)));
         let mut old = asked(9, None);
         old.term += 1;
-        assert!(matches!(certify(&node, true, old).await, Answer::Later(9)));
-        let without_a_lease = certify(&node, false, asked(10, None)).await;
+        assert!(matches!(
+            certify(&node, &site, true, old).await,
+            Answer::Later(9)
+        ));
+        let without_a_lease = certify(&node, &site, false, asked(10, None)).await;
         assert!(matches!(without_a_lease, Answer::Later(10)));
     }
 }
