@@ -162,20 +162,10 @@ pub fn new_directory(parent: &Path, guard: &mut Guard) -> Result<PathBuf> {
 pub fn postgres(programs: &Path, parent: &Path, guard: &mut Guard, small: bool) -> Result<Server> {
     let home = parent.join("postgres");
     std::fs::create_dir_all(&home).map_err(|e| format!("{}: {e}", home.display()))?;
-    let owner = owner()?;
-    if owner.is_some() {
-        command::output(Command::new("chown").arg("postgres:").arg(&home))?;
-    }
-    let program = |name: &str| {
-        let mut program = Command::new(programs.join(name));
-        program.current_dir(&home);
-        if let Some((user, group)) = owner {
-            program.uid(user).gid(group);
-        }
-        program
-    };
+    give_to_postgres(&home)?;
+    let program = |name: &str| as_postgres(programs.join(name), &home);
     let data = home.join("data");
-    let mut initdb = program("initdb");
+    let mut initdb = program("initdb")?;
     initdb.args([
         "--username",
         USER,
@@ -197,11 +187,11 @@ pub fn postgres(programs: &Path, parent: &Path, guard: &mut Guard, small: bool) 
     std::fs::write(&file, text).map_err(|e| e.to_string())?;
     let port = free_port()?;
     let log = parent.join("postgres.log");
-    let mut server = program("postgres");
+    let mut server = program("postgres")?;
     server.arg("-D").arg(&data).args(["-p", &port.to_string()]);
     let mut server = start("PostgreSQL", server, port, "-INT", &log, guard)?;
     // The database of the user's name does not exist yet: make it from `postgres`.
-    let mut psql = program("psql");
+    let mut psql = program("psql")?;
     psql.args([
         "--quiet",
         "--no-psqlrc",
@@ -257,6 +247,27 @@ pub fn start(
         log: log.to_path_buf(),
         stop,
     })
+}
+
+/// This program in this directory, as the user that PostgreSQL runs as.
+pub fn as_postgres(program: PathBuf, home: &Path) -> Result<Command> {
+    let mut program = Command::new(program);
+    program.current_dir(home);
+    if let Some((user, group)) = owner()? {
+        program.uid(user).gid(group);
+    }
+    Ok(program)
+}
+
+/// PostgreSQL may write there.
+pub fn give_to_postgres(path: &Path) -> Result<()> {
+    match owner()? {
+        Some(_) => {
+            let mut chown = Command::new("chown");
+            command::output(chown.arg("postgres:").arg(path)).map(drop)
+        }
+        None => Ok(()),
+    }
 }
 
 /// The ids to run PostgreSQL with, where we are root.

@@ -1,10 +1,11 @@
-//! The PostgreSQL wire protocol, as little of it as a script needs: simple queries, text results, errors.
+//! The PostgreSQL wire protocol, as little of it as a script needs: simple queries, prepared statements, text results, errors.
 //!
 //! Used to prepare the bench and to run sqllogictest files, so that xtask needs no driver. A message is a tag byte, a
 //! length that counts itself, and a body; the first message of a client has no tag.
 //!
-//! Left out on purpose: TLS, passwords (trust or loopback only), COPY, the extended protocol.
+//! Left out on purpose: TLS, passwords (trust or loopback only), COPY, portals.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -37,6 +38,10 @@ pub struct Rows {
 
 pub struct Connection {
     stream: BufReader<TcpStream>,
+    /// Numbers of prepared statements, by their text.
+    prepared: HashMap<String, u32>,
+    /// The last number.
+    numbers: u32,
 }
 
 impl Connection {
@@ -56,6 +61,8 @@ impl Connection {
         stream.set_read_timeout(limit).map_err(lost)?;
         let mut connection = Connection {
             stream: BufReader::new(stream),
+            prepared: HashMap::new(),
+            numbers: 0,
         };
         let mut body = 196_608u32.to_be_bytes().to_vec();
         body.extend(format!("user\0{user}\0database\0{user}\0\0").bytes());
@@ -72,6 +79,37 @@ impl Connection {
         put(&mut out, b'Q', &[sql.as_bytes(), b"\0"].concat());
         self.send(&out)?;
         self.answer()
+    }
+
+    /// Runs a statement with values for `$1` and so on; none: NULL. It is prepared with its first run. One round trip either way.
+    pub fn run(&mut self, sql: &str, values: &[Option<String>]) -> Result<Rows, Error> {
+        let mut out = Vec::new();
+        let known = self.prepared.get(sql).copied();
+        let number = known.unwrap_or_else(|| {
+            self.numbers += 1;
+            self.numbers
+        });
+        if known.is_none() {
+            let parse = format!("s{number}\0{sql}\0\0\0");
+            put(&mut out, b'P', parse.as_bytes());
+        }
+        let mut bind = format!("\0s{number}\0\0\0").into_bytes();
+        bind.extend((values.len() as u16).to_be_bytes());
+        for value in values {
+            let length = value.as_ref().map_or(-1, |v| v.len() as i32);
+            bind.extend(length.to_be_bytes());
+            bind.extend(value.iter().flat_map(|v| v.bytes()));
+        }
+        bind.extend([0; 2]);
+        put(&mut out, b'B', &bind);
+        put(&mut out, b'E', &[0; 5]);
+        put(&mut out, b'S', &[]);
+        self.send(&out)?;
+        let rows = self.answer()?;
+        if known.is_none() {
+            self.prepared.insert(sql.to_owned(), number);
+        }
+        Ok(rows)
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {

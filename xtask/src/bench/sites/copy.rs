@@ -30,10 +30,10 @@ pub fn run<L: Load + 'static>(
             let ports = nodes.ports(Way::Site, places)?;
             let done = at_all(&ports, clients, seconds, |p, c| make(round, p, c))?;
             println!(
-                "round {} of {rounds}, {}: {:.0} % busy",
+                "round {} of {rounds}, {}: busy {}",
                 round + 1,
                 NAMES[at],
-                done.1 * 100.0
+                done.1
             );
             all[at].take(done);
             nodes.catch_up()?;

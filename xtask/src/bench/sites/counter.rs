@@ -65,10 +65,10 @@ fn turns(
             let each = |cpu: f64| cpu * 1e3 / sum.max(1) as f64;
             let sites: f64 = after.1.iter().sum::<f64>() - before.1.iter().sum::<f64>();
             println!(
-                "round {} of {rounds}, {clients} clients a site, {} counter: {sum} additions, {:.0} % busy; CPU for each: primary {:.2} ms, sites {:.2} ms",
+                "round {} of {rounds}, {clients} clients a site, {} counter: {sum} additions, busy {}; CPU for each: primary {:.2} ms, sites {:.2} ms",
                 round + 1,
                 TABLES[at],
-                done.1 * 100.0,
+                done.1,
                 each(after.0 - before.0),
                 each(sites)
             );
@@ -116,7 +116,7 @@ mod tests {
         assert!(text.contains(split), "{text}");
         let void = rows(8, &[rounds(&[10; 3], 0.5), rounds(&[190; 3], 0.9)]);
         assert!(
-            void.contains("| 8 | split | void | void | 0 | 90 % | 1 |"),
+            void.contains("| 8 | split | void | void | 0 | 90 % (clients 10 %, links 5 %) | 1 |"),
             "{void}"
         );
     }

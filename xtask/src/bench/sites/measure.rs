@@ -3,16 +3,57 @@
 //! A client runs units of a [`Load`] one after the other until its time is over, and ends with a whole unit. So a rate is units over the
 //! time that they took, also where one takes longer than the round. The machine is looked at for as long as all clients run.
 //!
+//! The clients and the delayed links are threads of this process. What they take counts to what keeps the machine busy, and is said beside it.
+//!
 //! Left out on purpose: what a unit is.
 
+use crate::bench::delay;
 use crate::server::USER;
 use crate::wire::{Connection, Error};
 use crate::{Result, process};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Share of the machine above which a round says something of the processors and not of the distance.
 pub const BUSY: f64 = 0.7;
+
+/// Shares of the machine: what was busy, and of that the bench's own clients and links.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Busy {
+    pub all: f64,
+    pub clients: f64,
+    pub links: f64,
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [all, clients, links] = [self.all, self.clients, self.links].map(|share| share * 100.0);
+        write!(f, "{all:.0} % (clients {clients:.0} %, links {links:.0} %)")
+    }
+}
+
+/// Seconds so far: of busy processors, of all, of this process without its links, of the links.
+struct Seconds([f64; 4]);
+
+impl Seconds {
+    fn now() -> Seconds {
+        let (busy, all) = process::machine_seconds();
+        let links = delay::cpu_seconds();
+        let here = process::cpu_seconds_here();
+        Seconds([busy, all, here - links, links])
+    }
+
+    fn busy_since(&self, before: &Seconds) -> Busy {
+        let grown = |n: usize| self.0[n] - before.0[n];
+        let share = |n| (grown(n) / grown(1).max(0.01)).max(0.0);
+        Busy {
+            all: share(0),
+            clients: share(2),
+            links: share(3),
+        }
+    }
+}
 
 /// What clients did in one round.
 #[derive(Clone, Debug, Default)]
@@ -87,15 +128,15 @@ fn client(port: u16, seconds: u64, mut load: impl Load) -> Result<Done> {
     Ok(done)
 }
 
-/// Runs so many clients at each port at once; what those of each port did, and the share of the machine that was busy. `make` gives the
-/// load of a place's client.
+/// Runs so many clients at each port at once; what those of each port did, and how busy the machine was. `make` gives the load of a place's
+/// client.
 pub fn at_all<L: Load + 'static>(
     ports: &[u16],
     clients: usize,
     seconds: u64,
     make: impl Fn(usize, usize) -> L,
-) -> Result<(Vec<Done>, f64)> {
-    let before = process::machine_seconds();
+) -> Result<(Vec<Done>, Busy)> {
+    let before = Seconds::now();
     let mut running = Vec::new();
     for (place, port) in ports.iter().enumerate() {
         for c in 0..clients {
@@ -104,8 +145,7 @@ pub fn at_all<L: Load + 'static>(
         }
     }
     std::thread::sleep(Duration::from_secs(seconds));
-    let after = process::machine_seconds();
-    let busy = (after.0 - before.0) / (after.1 - before.1).max(0.01);
+    let busy = Seconds::now().busy_since(&before);
     let mut all = Vec::new();
     for r in running {
         all.push(r.join().map_err(|_| "a client panicked")??);
@@ -123,15 +163,15 @@ pub fn at_all<L: Load + 'static>(
 pub struct Rounds {
     counted: Vec<Vec<Done>>,
     pub void: usize,
-    /// Shares of the machine, of all rounds.
-    busy: Vec<f64>,
+    /// Of all rounds.
+    busy: Vec<Busy>,
 }
 
 impl Rounds {
     /// A round on a machine that was too busy does not count.
-    pub fn take(&mut self, (done, busy): (Vec<Done>, f64)) {
+    pub fn take(&mut self, (done, busy): (Vec<Done>, Busy)) {
         self.busy.push(busy);
-        match busy <= BUSY {
+        match busy.all <= BUSY {
             true => self.counted.push(done),
             false => self.void += 1,
         }
@@ -158,10 +198,10 @@ impl Rounds {
         sum
     }
 
-    /// The most busy the machine was, in percent.
+    /// The most busy the machine was.
     pub fn most_busy(&self) -> String {
-        let most = self.busy.iter().copied().max_by(f64::total_cmp);
-        most.map_or("-".into(), |b| format!("{:.0} %", b * 100.0))
+        let most = self.busy.iter().max_by(|a, b| a.all.total_cmp(&b.all));
+        most.map_or("-".into(), Busy::to_string)
     }
 }
 
@@ -185,8 +225,13 @@ pub mod tests {
     use super::*;
 
     /// One round of places that ran so many transactions in 10 s.
-    pub fn rounds(transactions: &[usize], busy: f64) -> Rounds {
+    pub fn rounds(transactions: &[usize], all: f64) -> Rounds {
         let mut rounds = Rounds::default();
+        let busy = Busy {
+            all,
+            clients: 0.1,
+            links: 0.05,
+        };
         let done = transactions.iter().map(|n| Done {
             transactions: *n,
             seconds: 10.0,
@@ -199,10 +244,21 @@ pub mod tests {
     #[test]
     fn a_round_on_a_busy_machine_is_void() {
         let mut all = rounds(&[100], 0.5);
-        all.take((vec![], 0.8));
+        let busy = Busy {
+            all: 0.8,
+            ..Busy::default()
+        };
+        all.take((vec![], busy));
         assert_eq!((all.void, all.rate(0)), (1, Some((10.0, 10.0, 10.0))));
-        assert_eq!(all.most_busy(), "80 %");
+        assert_eq!(all.most_busy(), "80 % (clients 0 %, links 0 %)");
         assert_eq!(rounds(&[100], 0.8).rate(0), None);
+    }
+
+    #[test]
+    fn what_the_bench_takes_itself_is_told_apart() {
+        let before = Seconds([10.0, 100.0, 1.0, 0.5]);
+        let busy = Seconds([16.0, 110.0, 2.0, 1.0]).busy_since(&before);
+        assert_eq!(busy.to_string(), "60 % (clients 10 %, links 5 %)");
     }
 
     #[test]
@@ -213,7 +269,7 @@ pub mod tests {
             seconds: 30.0,
             ..Done::default()
         };
-        all.take((vec![done], 0.5));
+        all.take((vec![done], Busy::default()));
         let (rate, least, most) = all.rate(0).expect("both count");
         assert!((rate - 3.0).abs() < 1e-9 && (least - 2.0 / 3.0).abs() < 1e-9 && most == 10.0);
     }

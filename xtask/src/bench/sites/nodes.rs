@@ -8,6 +8,7 @@
 //! client ── replica ─────── delay ────────── primary      each statement crosses from the first change on
 //! client ────────────────── delay ────────── primary      each statement crosses
 //! client ────────────────── delay ────────── PostgreSQL   each statement crosses
+//! client ── pgpool ──────── delay ────────── PostgreSQL   each statement crosses from the first change on (`pgpool`)
 //! ```
 //! Left out on purpose: links that break.
 
@@ -21,6 +22,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::measure::{Load, Rounds, at_all};
+use super::pgpool::{self, Pool};
 
 /// Where a client connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,7 @@ pub enum Way {
     Replica,
     Primary,
     Peer,
+    Pgpool,
 }
 
 impl Way {
@@ -38,6 +41,7 @@ impl Way {
             Way::Replica => "replica that forwards",
             Way::Primary => "primary behind the delay",
             Way::Peer => "PostgreSQL behind the delay",
+            Way::Pgpool => "pgpool with a standby beside it",
         }
     }
 
@@ -72,6 +76,7 @@ pub struct Nodes {
     /// A node that nothing follows.
     pub plain: Option<Server>,
     followers: Vec<Follower>,
+    pools: Vec<Pool>,
     /// What the followers are, and how far each is from the primary.
     follow: (Way, Vec<u64>),
 }
@@ -94,6 +99,7 @@ impl Nodes {
             peer,
             plain: None,
             followers: Vec::new(),
+            pools: Vec::new(),
             follow: (Way::Peer, Vec::new()),
         })
     }
@@ -118,9 +124,19 @@ impl Nodes {
     /// Where the clients of each place connect. The followers are as the way asks for, and have caught up.
     pub fn ports(&mut self, way: Way, places: &[u64]) -> Result<Vec<u16>> {
         let far = |port, rtt: &u64| link(port, Duration::from_micros(rtt * 500));
+        // Standbys without a reader would take the peer's time.
+        self.pools.clear();
         match (way, &self.peer) {
+            (Way::Pgpool, Ok(peer)) => {
+                for (n, rtt) in places.iter().enumerate() {
+                    let home = self.directory.join(format!("pool-{n}"));
+                    let pool = pgpool::start(&home, peer.port, *rtt, &mut self.guard)?;
+                    self.pools.push(pool);
+                }
+                Ok(self.pools.iter().map(|p| p.pgpool.port).collect())
+            }
             (Way::Peer, Ok(peer)) => places.iter().map(|rtt| far(peer.port, rtt)).collect(),
-            (Way::Peer, Err(why)) => Err(why.clone()),
+            (Way::Peer | Way::Pgpool, Err(why)) => Err(why.clone()),
             (Way::Primary, _) => places
                 .iter()
                 .map(|rtt| far(self.primary.port, rtt))
@@ -187,37 +203,35 @@ impl Nodes {
         (of(&self.primary), followers)
     }
 
-    /// Rounds of all ways, in turns; the way that begins changes with each round. `make` gives the load of (round, way, place, client).
+    /// Rounds of these ways, in turns; the way that begins changes with each round. `make` gives the load of (round, way, place, client).
     pub fn turns<L: Load + 'static>(
         &mut self,
+        ways: &[Way],
         places: &[u64],
         clients: usize,
         (rounds, seconds): (usize, u64),
         make: impl Fn(usize, usize, usize, usize) -> L,
     ) -> Result<Vec<(Way, Rounds)>> {
-        let ways = self.ways();
         let mut all: Vec<_> = ways.iter().map(|w| (*w, Rounds::default())).collect();
         for round in 0..rounds {
             for turn in 0..ways.len() {
                 let at = (round + turn) % ways.len();
                 let ports = self.ports(ways[at], places)?;
                 let before = self.cpu();
-                let own = process::cpu_seconds_here();
                 let done = at_all(&ports, clients, seconds, |place, client| {
                     make(round, at, place, client)
                 })?;
                 let after = self.cpu();
-                let (name, busy) = (ways[at].name(), done.1 * 100.0);
+                let (name, busy) = (ways[at].name(), done.1);
                 let sum: usize = done.0.iter().map(|d| d.transactions).sum();
                 let each = |cpu: f64| cpu * 1e3 / sum.max(1) as f64;
                 let followers = after.1.iter().sum::<f64>() - before.1.iter().sum::<f64>();
                 println!(
-                    "round {} of {rounds}, {clients} clients a place, {name}: {sum} transactions, {busy:.0} % busy; CPU of each, ms: \
-                     primary {:.2}, followers {:.2}, clients and links {:.2}",
+                    "round {} of {rounds}, {clients} clients a place, {name}: {sum} transactions, busy {busy}; CPU of each, ms: primary \
+                     {:.2}, followers {:.2}",
                     round + 1,
                     each(after.0 - before.0),
                     each(followers),
-                    each(process::cpu_seconds_here() - own),
                 );
                 all[at].1.take(done);
                 self.catch_up()?;

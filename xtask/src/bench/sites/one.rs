@@ -16,7 +16,7 @@ use crate::bench::svg::Chart;
 use crate::{Result, process};
 use std::fmt::Write;
 
-use super::measure::{Done, at_all, verdict};
+use super::measure::{Busy, Done, at_all, verdict};
 use super::nodes::{Nodes, Way};
 use super::tpcc::{self, Terminal};
 
@@ -60,9 +60,9 @@ impl Ran {
         self.done.rate() * clients as f64
     }
 
-    fn take(&mut self, done: &[Done], busy: f64) {
+    fn take(&mut self, done: &[Done], busy: Busy) {
         done.iter().for_each(|d| self.done.add(d));
-        self.busy = self.busy.max(busy);
+        self.busy = self.busy.max(busy.all);
     }
 }
 

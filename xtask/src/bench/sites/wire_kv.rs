@@ -8,7 +8,9 @@
 //! ```
 //! So a transaction over a distance costs what an application's does that thinks between its statements.
 //!
-//! Left out on purpose: BEGIN and COMMIT, which are the caller's, and prepared statements.
+//! Statements are prepared with their first run, as drivers do it, without a round trip of its own.
+//!
+//! Left out on purpose: BEGIN and COMMIT, which are the caller's.
 
 use crate::wire::{Connection, Error};
 use std::fmt::Write;
@@ -73,15 +75,29 @@ fn values(row: &[Cell<'_>]) -> String {
     out + ")"
 }
 
-/// `a = 1 AND b = 2` of the first columns.
-fn equals(table: &Table, columns: &[usize], key: &[Cell<'_>], between: &str) -> String {
+/// `a = $1 AND b = $2` of these columns; the first has the number behind `before`.
+fn equals(table: &Table, columns: &[usize], before: usize, between: &str) -> String {
     let mut out = String::new();
-    for (n, (column, cell)) in columns.iter().zip(key).enumerate() {
+    for (n, column) in columns.iter().enumerate() {
         out += if n > 0 { between } else { "" };
-        let _ = write!(out, "{} = ", table.columns[*column].0);
-        literal(&mut out, cell);
+        let _ = write!(out, "{} = ${}", table.columns[*column].0, before + n + 1);
     }
     out
+}
+
+/// `$1, $2` and so on.
+fn places(many: usize) -> String {
+    let all: Vec<String> = (1..=many).map(|n| format!("${n}")).collect();
+    all.join(", ")
+}
+
+fn texts(cells: &[Cell<'_>]) -> Vec<Option<String>> {
+    let text = |cell: &Cell<'_>| match cell {
+        Cell::Null => None,
+        Cell::Int(n) => Some(n.to_string()),
+        Cell::Text(s) => Some((*s).to_owned()),
+    };
+    cells.iter().map(text).collect()
 }
 
 /// A row that came, as text.
@@ -146,9 +162,9 @@ impl KvTxn for Wire<'_> {
         read: impl FnOnce(&dyn RowView) -> R,
     ) -> Result<Option<R>, Error> {
         let t = &self.tables[table];
-        let of = equals(t, t.key, key, " AND ");
+        let of = equals(t, &t.key[..key.len()], 0, " AND ");
         let sql = format!("SELECT * FROM {} WHERE {of}", t.name);
-        let rows = self.connection.query(&sql)?.rows;
+        let rows = self.connection.run(&sql, &texts(key))?.rows;
         Ok(rows.into_iter().next().map(|row| read(&Came(row))))
     }
 
@@ -159,11 +175,12 @@ impl KvTxn for Wire<'_> {
         set: &[(usize, Cell<'_>)],
     ) -> Result<bool, Error> {
         let t = &self.tables[table];
-        let (columns, cells): (Vec<usize>, Vec<Cell<'_>>) = set.iter().copied().unzip();
-        let set = equals(t, &columns, &cells, ", ");
-        let of = equals(t, t.key, key, " AND ");
+        let (columns, mut cells): (Vec<usize>, Vec<Cell<'_>>) = set.iter().copied().unzip();
+        let set = equals(t, &columns, 0, ", ");
+        let of = equals(t, &t.key[..key.len()], cells.len(), " AND ");
         let sql = format!("UPDATE {} SET {set} WHERE {of}", t.name);
-        Ok(self.connection.query(&sql)?.changed > 0)
+        cells.extend(key);
+        Ok(self.connection.run(&sql, &texts(&cells))?.changed > 0)
     }
 
     fn put(&mut self, table: usize, row: &[Cell<'_>]) -> Result<(), Error> {
@@ -173,15 +190,14 @@ impl KvTxn for Wire<'_> {
     }
 
     fn insert(&mut self, table: usize, row: &[Cell<'_>]) -> Result<(), Error> {
-        let row = values(row);
         let Some(all) = &mut self.collected else {
-            let name = self.tables[table].name;
-            let insert = format!("INSERT INTO {name} VALUES {row}");
-            return self.connection.query(&insert).map(drop);
+            let (name, all) = (self.tables[table].name, places(row.len()));
+            let insert = format!("INSERT INTO {name} VALUES ({all})");
+            return self.connection.run(&insert, &texts(row)).map(drop);
         };
         let rows = &mut all[table];
         *rows += if rows.is_empty() { "" } else { ", " };
-        *rows += &row;
+        *rows += &values(row);
         match rows.len() > TOGETHER {
             true => self.send(table),
             false => Ok(()),
@@ -190,9 +206,9 @@ impl KvTxn for Wire<'_> {
 
     fn delete(&mut self, table: usize, key: &[Cell<'_>]) -> Result<bool, Error> {
         let t = &self.tables[table];
-        let of = equals(t, t.key, key, " AND ");
+        let of = equals(t, &t.key[..key.len()], 0, " AND ");
         let sql = format!("DELETE FROM {} WHERE {of}", t.name);
-        Ok(self.connection.query(&sql)?.changed > 0)
+        Ok(self.connection.run(&sql, &texts(key))?.changed > 0)
     }
 
     fn scan(
@@ -207,9 +223,10 @@ impl KvTxn for Wire<'_> {
             0 => t.key,
             n => t.indexes[n - 1],
         };
-        let (of, order) = (equals(t, columns, prefix, " AND "), names(t, columns));
+        let of = equals(t, &columns[..prefix.len()], 0, " AND ");
+        let order = names(t, columns);
         let sql = format!("SELECT * FROM {} WHERE {of} ORDER BY {order}", t.name);
-        for row in self.connection.query(&sql)?.rows {
+        for row in self.connection.run(&sql, &texts(prefix))?.rows {
             if !visit(&Came(row)) {
                 break;
             }
@@ -243,7 +260,17 @@ mod tests {
     fn a_quote_stays_inside_of_its_text() {
         let row = [Cell::Int(-1), Cell::Text("it's"), Cell::Null];
         assert_eq!(values(&row), "(-1, 'it''s', NULL)");
-        let of = equals(&TABLES[CUSTOMER], &[0, 1], &row[..1], " AND ");
-        assert_eq!(of, "c_w_id = -1");
+        assert_eq!(
+            texts(&row),
+            [Some("-1".into()), Some("it's".into()), None],
+            "as a value it stands for itself"
+        );
+    }
+
+    #[test]
+    fn values_are_numbered_from_the_first_column_on() {
+        let of = equals(&TABLES[CUSTOMER], &[0, 1], 2, " AND ");
+        assert_eq!(of, "c_w_id = $3 AND c_d_id = $4");
+        assert_eq!(places(3), "$1, $2, $3");
     }
 }
