@@ -5,6 +5,7 @@
 
 pub mod cancel;
 pub mod candidate;
+pub mod column_set;
 pub mod error;
 pub mod footprint;
 pub mod id;
@@ -38,6 +39,7 @@ pub mod user_type;
 pub mod value;
 
 pub use candidate::{Candidate, Isolation};
+pub use column_set::ColumnSet;
 pub use error::{Error, Result, SqlState};
 pub use footprint::{Footprint, KeyRange};
 pub use id::{ColumnIdx, Oid, RelId};

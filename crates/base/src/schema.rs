@@ -57,6 +57,8 @@ pub mod privilege {
     /// On schemas only.
     pub const CREATE: u32 = 256;
     pub const ALL: u32 = 127;
+    /// Those that a single column may have.
+    pub const OF_COLUMNS: u32 = SELECT | INSERT | UPDATE | REFERENCES;
     /// On functions only.
     pub const EXECUTE: u32 = 512;
 }
@@ -93,6 +95,9 @@ pub struct Column {
     /// The domain that the values obey; `type_oid` is the domain's base type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<Oid>,
+    /// Rights on this column alone, beside those on the relation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub acl: Acl,
     /// The type of this number where a user made it; [`Schema::apply`] sets it.
     #[serde(skip)]
     user: Option<Type>,
@@ -116,6 +121,7 @@ impl Column {
             split: None,
             generated: false,
             domain: None,
+            acl: vec![],
             user: None,
             rules: None,
         };
@@ -554,6 +560,15 @@ impl Relation {
             Relation::Table(t) => t.def.id,
             Relation::Sequence(s) => s.id,
             Relation::View(v) => v.id,
+        }
+    }
+
+    /// The columns of a table or a view, dropped ones with them. Those of a sequence have no rights of their own.
+    pub fn columns(&self) -> &[Column] {
+        match self {
+            Relation::Table(t) => &t.def.columns,
+            Relation::View(v) => &v.columns,
+            Relation::Sequence(_) => &[],
         }
     }
 

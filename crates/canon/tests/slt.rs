@@ -236,7 +236,7 @@ files! {
     spelled split_limits suites upkeep
     enums domains extensions
     aggregates answers arithmetic arrays
-    catalog composites constraints cursors
+    catalog column_grants composites constraints cursors
     datetime ddl default_privileges dml
     formats
     generated grants

@@ -160,6 +160,7 @@ const SCHEMA: &str = r#"
     ALTER TABLE loose ADD CONSTRAINT n_positive CHECK (n > 0) NOT VALID;
     ALTER TABLE loose ADD CONSTRAINT to_customer FOREIGN KEY (c) REFERENCES app.customer NOT VALID;
     CREATE INDEX order_next ON "Order" ((customer + 1) DESC, code) INCLUDE (total);
+    GRANT SELECT (id, name), UPDATE (name) ON app.customer TO PUBLIC;
     CREATE SEQUENCE counter START 5 INCREMENT 3;
     CREATE TABLE counted (n bigint DEFAULT nextval('counter'), twice bigint GENERATED ALWAYS AS (n * 2) STORED, note text);
     CREATE VIEW zz_totals AS SELECT customer, sum(total) AS total FROM "Order" GROUP BY customer;
@@ -211,6 +212,7 @@ const ROWS: &str = r#"
     SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'app.word'::regclass AND attnum > 0 ORDER BY attnum;
     SELECT enum_range(NULL::app.state), obj_description('app.state'::regtype, 'pg_type');
     SELECT nextval('counter'), nextval('app.customer_id_seq'), nextval('"Order_id_seq"');
+    SELECT attname, attacl FROM pg_attribute WHERE attrelid = 'app.customer'::regclass AND attacl IS NOT NULL ORDER BY attnum;
     SELECT obj_description('app.customer'::regclass), col_description('"Order"'::regclass, 4);
     SELECT conname, condeferrable, condeferred FROM pg_constraint WHERE contype IN ('p', 'u', 'f')
         AND connamespace::regnamespace::text IN ('app', 'public') ORDER BY conname"#;

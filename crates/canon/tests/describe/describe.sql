@@ -15,6 +15,7 @@ COMMENT ON COLUMN child.amount IS 'how much';
 CREATE ROLE reader LOGIN;
 GRANT SELECT, INSERT ON parent TO reader;
 GRANT SELECT ON child TO PUBLIC;
+GRANT UPDATE (name, note), REFERENCES (id) ON parent TO reader;
 GRANT USAGE ON SCHEMA app TO reader;
 \echo '=== d'
 \d

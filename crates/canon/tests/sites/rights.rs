@@ -4,12 +4,13 @@ use super::common::Server;
 use super::helpers::{one, refused, rows, skip};
 use super::{ready, site, stays};
 
-/// The transaction of each case runs as `clerk`, a member of `staff`. The transaction reads a view of `boss` and writes `t`.
+/// The transaction of each case runs as `clerk`, a member of `staff`. The transaction reads a view of `boss` and a column of `narrow`, and
+/// writes `t`.
 const SCHEMA: &str = "
     CREATE TABLE t (k int PRIMARY KEY); CREATE TABLE base (k int, extra int);
-    CREATE TABLE far (k int); CREATE TABLE gone (k int);
+    CREATE TABLE far (k int); CREATE TABLE gone (k int); CREATE TABLE narrow (k int, secret int);
     CREATE ROLE clerk; CREATE ROLE staff; CREATE ROLE boss; CREATE ROLE loner;
-    GRANT staff TO clerk; GRANT INSERT ON t TO staff;
+    GRANT staff TO clerk; GRANT INSERT ON t TO staff; GRANT SELECT (k) ON narrow TO staff;
     GRANT SELECT ON base TO boss; GRANT CREATE ON SCHEMA public TO boss;
     SET ROLE boss; CREATE VIEW v AS SELECT k FROM base; GRANT SELECT ON v TO staff; RESET ROLE";
 
@@ -18,6 +19,7 @@ const CASES: &[(&str, bool, &str)] = &[
     ("CREATE TABLE more (k int)", false, ""),
     ("CREATE INDEX ON far (k)", false, ""),
     ("GRANT SELECT ON far TO clerk", false, ""),
+    ("GRANT SELECT (k) ON far TO clerk", false, ""),
     ("ALTER TABLE far ADD COLUMN w int", false, ""),
     ("DROP TABLE gone", false, ""),
     ("CREATE ROLE passer", false, ""),
@@ -29,6 +31,11 @@ const CASES: &[(&str, bool, &str)] = &[
         "REVOKE INSERT ON t FROM staff",
         true,
         "GRANT INSERT ON t TO staff",
+    ),
+    (
+        "REVOKE SELECT (k) ON narrow FROM staff",
+        true,
+        "GRANT SELECT (k) ON narrow TO staff",
     ),
     (
         "REVOKE SELECT ON v FROM staff",
@@ -68,6 +75,7 @@ async fn run(server_env: &[(&str, &str)], cases: &[(&str, bool, &str)]) -> Vec<S
         ready(&p, &[&here]).await;
         rows(&c, "SET ROLE clerk; BEGIN ISOLATION LEVEL REPEATABLE READ").await;
         rows(&c, "SELECT count(*) FROM v").await;
+        rows(&c, "SELECT count(k) FROM narrow").await;
         rows(&c, &format!("INSERT INTO t VALUES ({n} + 1)")).await;
         rows(&p, change).await;
         let ended = c.simple_query("COMMIT").await;

@@ -44,9 +44,14 @@ impl Binder<'_> {
                 })?]
             }
         };
-        if c.conflict_target.is_some() {
+        if let Some(by) = &c.conflict_target {
             // What decides is read.
             self.need_target(&target.through, privilege::SELECT);
+            if let (ConflictTarget::OnConstraint(_), Some(at)) = (by, arbiters.first()) {
+                let key = t.def.indexes[*at].columns.iter();
+                let key = key.map(|k| usize::from(k.column));
+                self.need_columns(&target.through, privilege::SELECT, key);
+            }
         }
         let update = match &c.action {
             OnConflictAction::DoNothing => None,
@@ -67,6 +72,7 @@ impl Binder<'_> {
                 // `excluded` is read by its name only.
                 scope.rels.push(rel);
                 let columns = self.assignments(&target.columns, &u.assignments, &scope)?;
+                self.need_assigned(&target.through, &columns);
                 let mut condition = Vec::new();
                 if let Some(w) = &u.selection {
                     let mut env = Env::plain(&scope, "WHERE");
@@ -103,6 +109,8 @@ impl Binder<'_> {
         let bound = self.bind_target(&asked, &target.columns, &scope);
         self.in_rule = around;
         let (columns, expressions, condition) = bound?;
+        let named = columns.iter().map(|c| usize::from(*c));
+        self.need_columns(&target.through, privilege::SELECT, named);
         let fits = |i: &Index| {
             let (hidden, mut plain): (Vec<u16>, Vec<u16>) = i
                 .written()

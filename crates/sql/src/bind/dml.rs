@@ -282,6 +282,7 @@ impl Binder<'_> {
         let (mut items, scope) = self.with_target(from, names, outer)?;
         items.insert(0, From::Table(table));
         let columns = self.assignments(&writable, &u.assignments, &scope)?;
+        self.need_assigned(&through, &columns);
         let mut filter = std::mem::take(&mut through.filter);
         filter.extend(self.where_clause(u.selection.as_ref(), &scope)?);
         self.need_read(&through, &row);

@@ -283,6 +283,7 @@ impl Binder<'_> {
 
     /// A column of a scope, as an expression that is read.
     fn take(&mut self, c: &ScopeColumn) -> super::Bound {
+        self.reads_column(c.origin);
         c.expr.slots(&mut |s| self.used[s as usize] = true);
         super::Bound {
             expr: c.expr.clone(),

@@ -55,6 +55,11 @@ impl Binder<'_> {
                 None => self.insert_query(&t, &places, q, outer, overriding)?,
             },
         };
+        self.need_columns(
+            &target.through,
+            privilege::INSERT,
+            places.given(given.len()),
+        );
         let columns = self.insert_columns(&t, &places, &given)?;
         let mut conflict = match &i.on {
             None => None,
@@ -313,6 +318,11 @@ pub(super) struct Places {
 }
 
 impl Places {
+    /// The columns that as many values are given to.
+    pub fn given(&self, values: usize) -> impl Iterator<Item = usize> + Clone {
+        self.at.iter().copied().take(values)
+    }
+
     /// Nothing is given.
     pub fn none() -> Places {
         Places {

@@ -9,7 +9,7 @@ use super::expr::Env;
 use super::insert::{Places, overriding};
 use super::merge_text::is_default_values;
 use super::select::QCol;
-use super::through::{Target, Writable};
+use super::through::{Target, Through, Writable};
 use super::{Binder, Scope};
 use crate::catalog::Resolved;
 use crate::logical::write::{ColumnSource, Merge, MergeAction, MergeClause};
@@ -76,7 +76,7 @@ impl Binder<'_> {
         };
         let mut clauses = Vec::with_capacity(m.clauses.len());
         for c in &m.clauses {
-            clauses.push(self.merge_clause(&writable, c, &seen)?);
+            clauses.push(self.merge_clause(&writable, c, &seen, &through)?);
         }
         self.need_read(&through, &row);
         // What an UPDATE keeps must be read.
@@ -141,6 +141,7 @@ impl Binder<'_> {
         to: &Writable,
         c: &ast::MergeClause,
         seen: &Seen<'_, '_>,
+        through: &Through,
     ) -> Result<MergeClause> {
         let t = &to.table;
         let matched = c.clause_kind == MergeClauseKind::Matched;
@@ -159,7 +160,9 @@ impl Binder<'_> {
             Action::Delete { .. } => MergeAction::Delete,
             Action::Update(u) => match &u.kind {
                 MergeUpdateKind::Set(list) => {
-                    MergeAction::Update(self.assignments(to, list, scope)?)
+                    let columns = self.assignments(to, list, scope)?;
+                    self.need_assigned(through, &columns);
+                    MergeAction::Update(columns)
                 }
                 MergeUpdateKind::Wildcard => return Err(syntax("*")),
             },
@@ -176,6 +179,8 @@ impl Binder<'_> {
                         let (over, listed) = overriding(&i.columns);
                         let places = self.insert_places(to, listed)?;
                         let (_, given, _) = self.insert_values(t, &places, values, scope, over)?;
+                        let written = places.given(given.len());
+                        self.need_columns(through, privilege::INSERT, written);
                         self.insert_columns(t, &places, &given)?
                     }
                 })

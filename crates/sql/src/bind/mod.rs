@@ -60,7 +60,7 @@ use crate::logical::{self, Logical, Need, OutColumn, Root, StatementKind};
 use crate::types::OutputSettings;
 use base::cancel::check_cancelled;
 use base::schema::privilege;
-use base::{ColumnType, Error, Oid, Result, SqlState, Type};
+use base::{ColumnSet, ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Statement};
 use sqlparser::tokenizer::Location;
 use std::sync::Arc;
@@ -225,7 +225,23 @@ impl<'a> Binder<'a> {
                 relation,
                 bits,
                 view,
+                read: ColumnSet::default(),
+                inserted: ColumnSet::default(),
+                updated: ColumnSet::default(),
             }),
+        }
+    }
+
+    /// Notes that a column is read, where rights on its relation are needed: by the number that a role is granted it by, or 0 for what only a
+    /// right on the relation gives. What an index or a rule reads is not the statement's.
+    pub fn reads_column(&mut self, (relation, column): (Oid, i16)) {
+        if relation == 0 || self.stored {
+            return;
+        }
+        let view = self.views.last().copied().unwrap_or(0);
+        let same = |n: &&mut Need| n.relation == relation && n.view == view;
+        if let Some(n) = self.privileges.iter_mut().find(same) {
+            n.read.insert(column.max(0).unsigned_abs());
         }
     }
 

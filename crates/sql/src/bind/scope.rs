@@ -186,6 +186,7 @@ fn ambiguous(name: &str) -> Error {
 impl Binder<'_> {
     /// Notes that a column is read, across these boundaries.
     fn reference(&mut self, c: &ScopeColumn, crossed: &[&RefCell<Vec<Slot>>]) -> Bound {
+        self.reads_column(c.origin);
         c.expr.slots(&mut |s| {
             self.used[s as usize] = true;
             for b in crossed {
@@ -249,6 +250,7 @@ impl Binder<'_> {
         crossed: &[&RefCell<Vec<Slot>>],
     ) -> Result<Bound> {
         let (expr, ty) = system.value(name)?;
+        self.reads_column((system.table, 0));
         expr.slots(&mut |s| {
             self.used[s as usize] = true;
             for b in crossed {

@@ -22,7 +22,7 @@ use base::{Error, Oid, Result, Type, Value};
 /// What the system columns of a relation are made of.
 #[derive(Clone, Debug)]
 pub struct System {
-    table: Oid,
+    pub(super) table: Oid,
     /// The slots of the columns that statements see.
     row: Vec<Slot>,
     split: bool,

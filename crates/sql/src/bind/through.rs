@@ -21,8 +21,8 @@ use super::window::Windows;
 use super::{Binder, Bound, Scope, ScopeColumn, ScopeRel};
 use crate::catalog::{Resolved, fold};
 use crate::expr::{Expr, Slot};
-use crate::logical::TableRef;
-use crate::logical::write::{RowChecks, ViewCheck};
+use crate::logical::write::{ColumnSource, RowChecks, ViewCheck};
+use crate::logical::{Need, TableRef};
 use base::schema::{CheckOption, Relation, Table, ViewDef, privilege};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{self, TableAlias, TableFactor};
@@ -150,14 +150,34 @@ impl Columns {
     }
 }
 
+/// A relation on the way from a statement to its table.
+struct Level {
+    /// The view in whose query it is named; 0: the statement names it.
+    around: Oid,
+    relation: Oid,
+    /// The columns of a view; none: those of the table.
+    view: Option<Arc<Columns>>,
+}
+
+impl Level {
+    /// The number by which a role is granted a column of the table. A view that has it twice has it by its first name.
+    fn number(&self, column: usize) -> u16 {
+        let of_view = |v: &Arc<Columns>| {
+            let is = |c: &(String, Place)| c.1.as_ref().is_ok_and(|at| *at == column);
+            v.columns.iter().position(is).map_or(0, |at| at + 1)
+        };
+        self.view.as_ref().map_or(column + 1, of_view) as u16
+    }
+}
+
 /// What the views between a statement and its table add to the statement.
 #[derive(Default)]
 pub(super) struct Through {
     /// The conditions of the views' rows, over the table's row.
     pub filter: Vec<Expr>,
     checks: Vec<ViewCheck>,
-    /// The table and the views over it, each with the view in whose query it is named.
-    relations: Vec<(Oid, Oid)>,
+    /// The table and the views over it.
+    relations: Vec<Level>,
     /// Slots of the table's row that the conditions read.
     read: Vec<Slot>,
     /// A column of a view is a subquery that reads nothing of the row, so that no slot tells whether the statement reads it.
@@ -211,7 +231,11 @@ impl Binder<'_> {
                     view: None,
                 };
                 let through = Through {
-                    relations: vec![(around, columns.table.def.id)],
+                    relations: vec![Level {
+                        around,
+                        relation: columns.table.def.id,
+                        view: None,
+                    }],
                     ..Through::default()
                 };
                 Ok(Target {
@@ -224,7 +248,11 @@ impl Binder<'_> {
             Resolved::Relation(Relation::View(v)) => {
                 self.need(v.id, right);
                 let mut target = self.through(&v, right, cascaded)?;
-                target.through.relations.push((around, v.id));
+                target.through.relations.push(Level {
+                    around,
+                    relation: v.id,
+                    view: target.columns.view.clone(),
+                });
                 // Its only relation has the view's name.
                 let mut rel = target.names.rels.remove(0);
                 rel.schema = schema;
@@ -352,9 +380,38 @@ impl Binder<'_> {
 
     /// Notes that these rights on the target are needed, on the views as on the table.
     pub(super) fn need_target(&mut self, through: &Through, bits: u32) {
-        for (view, relation) in &through.relations {
-            self.need_in(*view, *relation, bits);
+        for level in &through.relations {
+            self.need_in(level.around, level.relation, bits);
         }
+    }
+
+    /// Notes that the statement writes these columns of the table, or reads them to decide: SELECT, INSERT or UPDATE is needed on them, on the
+    /// views as on the table.
+    pub(super) fn need_columns(
+        &mut self,
+        through: &Through,
+        right: u32,
+        columns: impl Iterator<Item = usize> + Clone,
+    ) {
+        for level in &through.relations {
+            let same = |n: &&mut Need| n.relation == level.relation && n.view == level.around;
+            let Some(n) = self.privileges.iter_mut().find(same) else {
+                continue;
+            };
+            let set = match right {
+                privilege::INSERT => &mut n.inserted,
+                privilege::UPDATE => &mut n.updated,
+                _ => &mut n.read,
+            };
+            columns.clone().for_each(|c| set.insert(level.number(c)));
+        }
+    }
+
+    /// [`Binder::need_columns`] of the columns that SET names.
+    pub(super) fn need_assigned(&mut self, through: &Through, columns: &[ColumnSource]) {
+        let set = |c: &(usize, &ColumnSource)| !matches!(c.1, ColumnSource::Keep);
+        let set = columns.iter().enumerate().filter(set);
+        self.need_columns(through, privilege::UPDATE, set.map(|(at, _)| at));
     }
 
     /// Notes that the target's rows are read, if something of a row is, or may be.

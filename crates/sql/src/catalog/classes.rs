@@ -256,7 +256,7 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
                 });
             }
             column.dropped = part.dropped;
-            self::column(rows, c.relation, i, &column);
+            self::column(rows, c.relation, i, &column, Value::Null);
         }
     }
     for r in relations(cx) {
@@ -266,7 +266,7 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
         match r {
             Relation::Table(t) => {
                 for (i, c) in t.def.columns.iter().enumerate() {
-                    column(rows, t.def.id, i, c);
+                    column(rows, t.def.id, i, c, acl(cx.schema(), t.def.owner, &c.acl));
                 }
                 for x in &t.def.indexes {
                     for (i, k) in x.written().iter().enumerate() {
@@ -284,7 +284,7 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
             }
             Relation::View(v) => {
                 for (i, c) in v.columns.iter().enumerate() {
-                    column(rows, v.id, i, c);
+                    column(rows, v.id, i, c, acl(cx.schema(), v.owner, &c.acl));
                 }
             }
             Relation::Sequence(q) => {
@@ -327,7 +327,7 @@ fn system_columns(rows: &mut Rows, relation: Oid) {
     }
 }
 
-fn column(rows: &mut Rows, relation: Oid, at: usize, c: &Column) {
+fn column(rows: &mut Rows, relation: Oid, at: usize, c: &Column, acl: Value) {
     let a = Attribute {
         relation,
         name: &c.name,
@@ -352,6 +352,7 @@ fn column(rows: &mut Rows, relation: Oid, at: usize, c: &Column) {
         ),
         ("atthasmissing", Value::Bool(c.missing.is_some())),
         ("attisdropped", Value::Bool(c.dropped)),
+        ("attacl", acl),
     ];
     if c.dropped {
         more.push((

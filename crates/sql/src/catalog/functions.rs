@@ -12,7 +12,7 @@ use crate::ddl::expr_text::{parse_name, quote_ident};
 use crate::ddl::privileges;
 use crate::types::CatalogLookup;
 use crate::types::typename;
-use base::schema::{Relation, Schema, Table, privilege};
+use base::schema::{Column, Relation, Schema, Table, privilege};
 use base::{Error, Oid, Result, SqlState, Type, Value};
 use std::sync::Arc;
 
@@ -67,16 +67,7 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
             let role = cx.schema.role_named(&name);
             role.map_or(Value::Null, |r| Value::Oid(r.id))
         }
-        "has_table_privilege" | "has_any_column_privilege" => cx.has_relation(args, Kind::Table)?,
-        "has_sequence_privilege" => cx.has_relation(args, Kind::Sequence)?,
-        "has_column_privilege" => cx.has_column(args)?,
-        "has_schema_privilege" => cx.has_schema(args)?,
-        "has_database_privilege" => cx.has_database(args)?,
-        "has_type_privilege" => cx.has_type(args)?,
-        "has_function_privilege" | "has_language_privilege" | "has_tablespace_privilege" => {
-            Value::Bool(true)
-        }
-        "has_foreign_data_wrapper_privilege" | "has_server_privilege" => Value::Bool(false),
+        has if has.starts_with("has_") => cx.has(has, args)?,
         "pg_has_role" => cx.has_role(args)?,
         "row_security_active" | "pg_relation_is_publishable" => Value::Bool(false),
         "pg_relation_is_updatable" => cx.updatable(number(0)),
@@ -186,9 +177,13 @@ fn type_name(ty: Oid, typmod: i32) -> String {
     }
 }
 
+/// What a function of privileges asks about.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Table,
+    /// By its place.
+    Column(usize),
+    SomeColumn,
     Sequence,
 }
 
@@ -417,6 +412,21 @@ impl Scope<'_> {
         ))))
     }
 
+    /// The functions that ask for privileges.
+    fn has(&self, name: &str, args: &[Value]) -> Result<Value> {
+        match name {
+            "has_table_privilege" => self.has_relation(args, Kind::Table),
+            "has_any_column_privilege" => self.has_relation(args, Kind::SomeColumn),
+            "has_sequence_privilege" => self.has_relation(args, Kind::Sequence),
+            "has_column_privilege" => self.has_column(args),
+            "has_schema_privilege" => self.has_schema(args),
+            "has_database_privilege" => self.has_database(args),
+            "has_type_privilege" => self.has_type(args),
+            "has_foreign_data_wrapper_privilege" | "has_server_privilege" => Ok(Value::Bool(false)),
+            _ => Ok(Value::Bool(true)),
+        }
+    }
+
     fn has_relation(&self, args: &[Value], kind: Kind) -> Result<Value> {
         let (role, rest) = self.who(args, 2)?;
         if rest.iter().any(Value::is_null) {
@@ -425,11 +435,16 @@ impl Scope<'_> {
         let id = self.relation_number(&rest[0])?;
         let all = match kind {
             Kind::Table => TABLE,
+            Kind::SomeColumn | Kind::Column(_) => COLUMN,
             Kind::Sequence => SEQUENCE,
         };
         let any = bits(&string(&rest[1]), all)?;
         let held = match by_oid(self.schema, id) {
-            Some(Resolved::Relation(r)) => privileges::held(self.schema, role, &r),
+            Some(Resolved::Relation(r)) => match kind {
+                Kind::Table | Kind::Sequence => privileges::held(self.schema, role, &r),
+                Kind::Column(at) => privileges::held_on_column(self.schema, role, &r, at),
+                Kind::SomeColumn => privileges::held_on_some_column(self.schema, role, &r),
+            },
             Some(Resolved::Virtual(_)) if privileges::is_superuser(self.schema, role) => u32::MAX,
             Some(Resolved::Virtual(v)) if privileges::is_closed(v.name()) => 0,
             Some(Resolved::Virtual(_)) => privilege::SELECT,
@@ -445,23 +460,25 @@ impl Scope<'_> {
         }
         let id = self.relation_number(&rest[0])?;
         let found = by_oid(self.schema, id);
-        if let (Some(Resolved::Relation(Relation::Table(t))), Some(name)) =
-            (&found, rest[1].as_str())
-            && t.column(name).is_none()
-        {
-            return Err(Error::new(
-                SqlState::UNDEFINED_COLUMN,
-                format!(
-                    "column \"{name}\" of relation \"{}\" does not exist",
-                    t.def.name
-                ),
-            ));
+        let mut at = None;
+        if let (Some(Resolved::Relation(r)), Some(name)) = (&found, rest[1].as_str()) {
+            let is = |c: &Column| !c.dropped && c.name == name;
+            at = r.columns().iter().position(is);
+            if at.is_none() && !matches!(r, Relation::Sequence(_)) {
+                return Err(Error::new(
+                    SqlState::UNDEFINED_COLUMN,
+                    format!(
+                        "column \"{name}\" of relation \"{}\" does not exist",
+                        r.name()
+                    ),
+                ));
+            }
         }
         // By number a column that is not there is NULL.
         if let Some(n) = rest[1].as_i64().filter(|n| *n > 0) {
             let is_there = |at: usize| match &found {
-                Some(Resolved::Relation(Relation::Table(t))) => {
-                    t.def.columns.get(at).is_some_and(|c| !c.dropped)
+                Some(Resolved::Relation(r)) if !matches!(r, Relation::Sequence(_)) => {
+                    r.columns().get(at).is_some_and(|c| !c.dropped)
                 }
                 Some(Resolved::Virtual(v)) => at < v.columns().len(),
                 _ => true,
@@ -469,9 +486,11 @@ impl Scope<'_> {
             if !is_there(n as usize - 1) {
                 return Ok(Value::Null);
             }
+            at = Some(n as usize - 1);
         }
         let privilege = rest[2].clone();
-        self.has_relation(&[Value::Oid(role), Value::Oid(id), privilege], Kind::Table)
+        let kind = Kind::Column(at.unwrap_or(usize::MAX));
+        self.has_relation(&[Value::Oid(role), Value::Oid(id), privilege], kind)
     }
 
     fn has_schema(&self, args: &[Value]) -> Result<Value> {
@@ -626,6 +645,13 @@ const TABLE: Words = &[
     ("TRUNCATE", privilege::TRUNCATE),
     ("REFERENCES", privilege::REFERENCES),
     ("TRIGGER", privilege::TRIGGER),
+];
+
+const COLUMN: Words = &[
+    ("SELECT", privilege::SELECT),
+    ("INSERT", privilege::INSERT),
+    ("UPDATE", privilege::UPDATE),
+    ("REFERENCES", privilege::REFERENCES),
 ];
 
 const SEQUENCE: Words = &[

@@ -22,14 +22,15 @@ fn ns(cx: &CatalogScan<'_>, namespace: Oid) -> Value {
     maybe(cx.schema().namespace(namespace).map(|n| &n.name))
 }
 
-/// Whether the role holds any privilege on the relation.
+/// Whether the role holds any privilege on the relation, or on a column of it.
 fn seen(cx: &CatalogScan<'_>, r: &Relation) -> bool {
-    privileges::held(cx.schema(), cx.facts.current_role(), r) != 0
+    privileges::held_on_some_column(cx.schema(), cx.facts.current_role(), r) != 0
 }
 
 /// Whether it may do more than read: what the views on constraints ask.
 fn changeable(cx: &CatalogScan<'_>, r: &Relation) -> bool {
-    privileges::held(cx.schema(), cx.facts.current_role(), r) & !privilege::SELECT != 0
+    let held = privileges::held_on_some_column(cx.schema(), cx.facts.current_role(), r);
+    held & !privilege::SELECT != 0
 }
 
 fn visible<'a>(cx: &CatalogScan<'a>) -> Vec<&'a Relation> {
@@ -167,7 +168,12 @@ pub(super) fn columns(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                 .unwrap_or_default(),
             _ => vec![true; columns.len()],
         };
+        let whole = privileges::held(cx.schema(), cx.facts.current_role(), r) != 0;
         for (i, c) in columns.iter().enumerate().filter(|(_, c)| !c.dropped) {
+            let role = cx.facts.current_role();
+            if !whole && privileges::held_on_column(cx.schema(), role, r, i) == 0 {
+                continue;
+            }
             let updatable = writable.get(i) == Some(&true);
             column(cx, rows, (id, namespace, name), i, c, updatable);
         }
@@ -675,6 +681,63 @@ pub(super) fn table_privileges(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<
                     ("is_grantable", yes_no(to == owner)),
                     ("with_hierarchy", yes_no(bit == privilege::SELECT)),
                 ]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rights on columns: those on the relation, and their own.
+pub(super) fn column_privileges(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    const NAMES: [(u32, &str); 4] = [
+        (privilege::INSERT, "INSERT"),
+        (privilege::SELECT, "SELECT"),
+        (privilege::UPDATE, "UPDATE"),
+        (privilege::REFERENCES, "REFERENCES"),
+    ];
+    let (s, role) = (cx.schema(), cx.facts.current_role());
+    for r in classes::relations(cx) {
+        let (namespace, owner, of_relation) = match r {
+            Relation::Table(t) => (t.def.namespace, t.def.owner, &t.def.acl),
+            Relation::View(v) => (v.namespace, v.owner, &v.acl),
+            Relation::Sequence(_) => continue,
+        };
+        let of_relation = match of_relation.is_empty() {
+            true => vec![(owner, privilege::ALL)],
+            false => of_relation.clone(),
+        };
+        let grants = s.has_rights_of(role, owner);
+        for c in r.columns().iter().filter(|c| !c.dropped) {
+            let mut all = of_relation.clone();
+            for &(to, bits) in &c.acl {
+                match all.iter_mut().find(|(known, _)| *known == to) {
+                    Some((_, held)) => *held |= bits,
+                    None => all.push((to, bits)),
+                }
+            }
+            for (to, bits) in all {
+                if !grants && to != 0 && !s.has_rights_of(role, to) {
+                    continue;
+                }
+                let grantee = match to {
+                    0 => "PUBLIC".into(),
+                    to => role_name(s, to),
+                };
+                for (_, name) in NAMES.iter().filter(|(bit, _)| bits & bit != 0) {
+                    rows.push(&[
+                        ("grantor", text(role_name(s, owner))),
+                        ("grantee", text(&grantee)),
+                        ("table_catalog", db(cx)),
+                        ("table_schema", ns(cx, namespace)),
+                        ("table_name", text(r.name())),
+                        ("column_name", text(&c.name)),
+                        ("privilege_type", text(name)),
+                        (
+                            "is_grantable",
+                            yes_no(to != 0 && s.has_rights_of(to, owner)),
+                        ),
+                    ]);
+                }
             }
         }
     }

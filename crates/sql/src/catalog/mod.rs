@@ -444,6 +444,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
             "constraint_column_usage" => i::constraint_column_usage,
             "constraint_table_usage" => i::constraint_table_usage,
             "table_privileges" | "role_table_grants" => i::table_privileges,
+            "column_privileges" | "role_column_grants" => i::column_privileges,
             "enabled_roles" => i::enabled_roles,
             "character_sets" => i::character_sets,
             "collations" => i::collations,

@@ -413,6 +413,7 @@ impl Work<'_> {
                 let mut def = t.def.clone();
                 def.owner = owner;
                 moved(&mut def.acl);
+                def.columns.iter_mut().for_each(|c| moved(&mut c.acl));
                 self.put(Object::Table(def));
                 for s in self.owned_sequences(|x, _| x == t.def.id) {
                     if let Some(Relation::Sequence(s)) = self.schema.relation(s) {
@@ -427,6 +428,7 @@ impl Work<'_> {
                 let mut def = (*v).clone();
                 def.owner = owner;
                 moved(&mut def.acl);
+                def.columns.iter_mut().for_each(|c| moved(&mut c.acl));
                 self.put(Object::View(def));
             }
             Relation::Sequence(s) => {

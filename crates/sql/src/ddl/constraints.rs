@@ -8,7 +8,7 @@ use super::work::Work;
 use crate::catalog::Resolved;
 use crate::types::typename::format_type;
 use base::schema::{
-    Check, Deferral, FkAction, ForeignKey, Index, IndexColumn, Relation, TableDef, privilege,
+    Check, Deferral, FkAction, ForeignKey, Index, IndexColumn, Relation, Table, TableDef, privilege,
 };
 use base::{ColumnIdx, ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{
@@ -16,6 +16,7 @@ use sqlparser::ast::{
     DeferrableInitial, Expr, ForeignKeyConstraint, Ident, NullsDistinctOption, ReferentialAction,
     TableConstraint,
 };
+use std::sync::Arc;
 
 /// A constraint that waits for the table's columns to be known; `column`: the one that it was written at.
 pub(super) struct Pending {
@@ -311,6 +312,13 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// 42501 unless the role may reference these columns of a table.
+    fn may_reference(&self, table: &Arc<Table>, columns: &[ColumnIdx]) -> Result<()> {
+        let (role, relation) = (self.ctx.role, Relation::Table(table.clone()));
+        let right = privilege::REFERENCES;
+        super::privileges::check_each_column(&self.schema, role, &relation, columns, right)
+    }
+
     /// 42P16 where one of two tables is temporary and the other is not.
     fn same_persistence(&self, table: base::Oid, referenced: base::Oid) -> Result<()> {
         let is_own = |n: base::Oid| self.schema.temporary() == Some(n);
@@ -374,16 +382,7 @@ impl Work<'_> {
             }
         };
         let referenced: &TableDef = match &target {
-            Some(t) => {
-                let relation = Relation::Table(t.clone());
-                super::privileges::check_relation(
-                    &self.schema,
-                    self.ctx.role,
-                    &relation,
-                    privilege::REFERENCES,
-                )?;
-                &t.def
-            }
+            Some(t) => &t.def,
             None => def,
         };
         let columns = fk_columns(def, &c.columns)?;
@@ -405,6 +404,9 @@ impl Work<'_> {
         } else {
             fk_columns(referenced, &c.referred_columns)?
         };
+        if let Some(t) = &target {
+            self.may_reference(t, &ref_columns)?;
+        }
         if columns.len() != ref_columns.len() {
             return Err(Error::new(
                 SqlState::INVALID_FOREIGN_KEY,

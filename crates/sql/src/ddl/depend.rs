@@ -194,6 +194,7 @@ impl Work<'_> {
             Node::Column(_, c) => {
                 let column = &mut def.columns[c as usize];
                 column.dropped = true;
+                column.acl.clear();
                 // Its type may go, and old rows have its bytes all the same.
                 let bare = column.ty().ty.bare();
                 if bare != column.ty().ty {

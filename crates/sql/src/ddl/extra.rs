@@ -187,13 +187,23 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
             Extra::Upkeep(w.upkeep(&first)?)
         }
         "lock" => Extra::Lock(w.lock()?),
-        "grant" | "revoke" => match w.role_grant()? {
-            Some(g) => Extra::RoleGrant(g),
-            None => match w.type_usage()? {
-                Some(e) => e,
-                None => return Ok(None),
-            },
-        },
+        "grant" | "revoke" => {
+            if let Some(tokens) = all_of_columns(tokens) {
+                let mut p = Parser::new(&PostgreSqlDialect {}).with_tokens_with_locations(tokens);
+                let statement = p
+                    .parse_statement()
+                    .map_err(|e| Error::new(SqlState::SYNTAX_ERROR, e.to_string()))?;
+                Words(p).end()?;
+                return Ok(Some(Extra::Statement(Box::new(statement), None)));
+            }
+            match w.role_grant()? {
+                Some(g) => Extra::RoleGrant(g),
+                None => match w.type_usage()? {
+                    Some(e) => e,
+                    None => return Ok(None),
+                },
+            }
+        }
         "comment" => match w.comment_on_constraint()? {
             Some(e) => e,
             None => return Ok(None),
@@ -230,6 +240,38 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
     };
     w.end()?;
     Ok(Some(extra))
+}
+
+/// `GRANT ALL (a, b) ON …` with the rights by name, each with the columns; none: the statement is another one.
+fn all_of_columns(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+    let solid = |t: &&TokenWithSpan| !matches!(t.token, Token::Whitespace(_));
+    let tokens: Vec<&TokenWithSpan> = tokens.iter().filter(solid).collect();
+    let is = |at: usize, word: &str| {
+        let token = tokens.get(at).map(|t| &t.token);
+        matches!(token, Some(Token::Word(w)) if w.value.eq_ignore_ascii_case(word))
+    };
+    if !is(1, "all") {
+        return None;
+    }
+    let open = if is(2, "privileges") { 3 } else { 2 };
+    if tokens.get(open)?.token != Token::LParen {
+        return None;
+    }
+    let close = tokens.iter().position(|t| t.token == Token::RParen)?;
+    let at = tokens[open].span;
+    let mut out = vec![tokens[0].clone()];
+    for (i, right) in ["SELECT", "INSERT", "UPDATE", "REFERENCES"]
+        .iter()
+        .enumerate()
+    {
+        if i > 0 {
+            out.push(TokenWithSpan::new(Token::Comma, at));
+        }
+        out.push(TokenWithSpan::new(Token::make_keyword(right), at));
+        out.extend(tokens[open..=close].iter().map(|t| (*t).clone()));
+    }
+    out.extend(tokens[close + 1..].iter().map(|t| (*t).clone()));
+    Some(out)
 }
 
 pub(super) struct Words<'a>(pub(super) Parser<'a>);

@@ -1,15 +1,16 @@
-//! GRANT and REVOKE on tables, views, sequences and schemas; COMMENT ON.
+//! GRANT and REVOKE on tables, views, their columns, sequences and schemas; COMMENT ON.
 //!
-//! The first change of an ACL writes down what the owner holds, as PostgreSQL does, so that `\dp` shows it.
+//! The first change of an ACL writes down what the owner holds, as PostgreSQL does, so that `\dp` shows it. That of a column holds what was
+//! granted on the column and nothing else. A REVOKE on a relation takes the same rights from its columns.
 //!
-//! Left out on purpose: membership of roles, grant options, privileges on columns, databases and functions: what is not
-//! enforced is refused (0A000).
+//! Left out on purpose: grant options, privileges on databases and functions, and on system columns: what is not enforced is refused
+//! (0A000).
 
 use super::constraints::place;
 use super::privileges;
 use super::work::Work;
 use crate::catalog::{self, DATABASE_OID, Resolved};
-use base::schema::{Acl, BOOTSTRAP_ROLE, Object, PUBLIC, Relation, Role, privilege};
+use base::schema::{Acl, BOOTSTRAP_ROLE, Column, Object, PUBLIC, Relation, Role, privilege};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{
     Action, CommentObject, Grant, GrantObjects, Grantee, GranteeName, GranteesType, Ident,
@@ -41,6 +42,37 @@ impl Kind {
             Kind::Sequence => "sequence",
             Kind::Schema => "schema",
             Kind::Type => "type",
+        }
+    }
+}
+
+/// 42501; `of`: the relation of a column.
+fn denied(kind: &str, name: &str, of: Option<&str>) -> Error {
+    let message = match of {
+        None => format!("permission denied for {kind} {name}"),
+        Some(of) => format!("permission denied for {kind} \"{name}\" of relation \"{of}\""),
+    };
+    Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+}
+
+const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "xmax", "tableoid", "cmin", "cmax"];
+
+/// What a message of GRANT names.
+struct Granted<'a> {
+    kind: &'static str,
+    name: &'a str,
+    /// The relation of a column.
+    of: Option<&'a str>,
+    owner: Oid,
+}
+
+impl<'a> Granted<'a> {
+    fn new(kind: &'static str, name: &'a str, owner: Oid) -> Granted<'a> {
+        Granted {
+            kind,
+            name,
+            of: None,
+            owner,
         }
     }
 }
@@ -118,9 +150,82 @@ impl Work<'_> {
             }
             Some(_) => return Err(Error::unsupported("GRANT or REVOKE on this kind of object")),
         }
+        let columns = of_columns(privileges)?;
         for (id, kind) in targets {
             let bits = bits(privileges, kind)?;
-            self.change_acl(id, kind, bits, &roles, give)?;
+            if bits != 0 || columns.is_empty() {
+                self.change_acl(id, kind, bits, &roles, give)?;
+            }
+            for &(bits, column) in &columns {
+                if kind != Kind::Table {
+                    return Err(Error::new(
+                        SqlState::INVALID_GRANT_OPERATION,
+                        "column privileges are only valid for relations",
+                    ));
+                }
+                self.change_column_acl((id, column), bits, &roles, give)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// GRANT and REVOKE on a column.
+    fn change_column_acl(
+        &mut self,
+        (id, column): (Oid, &Ident),
+        bits: u32,
+        roles: &[Oid],
+        give: bool,
+    ) -> Result<()> {
+        let name = catalog::fold(column);
+        let relation = self.schema.relation(id).cloned().expect("found");
+        let columns = relation.columns();
+        let is = |c: &Column| !c.dropped && c.name == name;
+        let Some(at) = columns.iter().position(is) else {
+            let shown = relation.name();
+            return Err(match SYSTEM_COLUMNS.contains(&name.as_str()) {
+                true => Error::unsupported("a privilege on a system column"),
+                false => Error::new(
+                    SqlState::UNDEFINED_COLUMN,
+                    format!("column \"{name}\" of relation \"{shown}\" does not exist"),
+                ),
+            });
+        };
+        let held = privileges::held_on_column(&self.schema, self.ctx.role, &relation, at);
+        let held = held & privilege::OF_COLUMNS;
+        let change = |acl: &mut Acl| {
+            for &role in roles {
+                match acl.iter_mut().find(|(to, _)| *to == role) {
+                    Some((_, held)) if give => *held |= bits,
+                    Some((_, held)) => *held &= !bits,
+                    None if give => acl.push((role, bits)),
+                    None => {}
+                }
+            }
+            acl.retain(|(_, bits)| *bits != 0);
+        };
+        let named = |owner| Granted {
+            kind: "column",
+            name: &name,
+            of: Some(relation.name()),
+            owner,
+        };
+        match &relation {
+            Relation::Table(t) => {
+                if self.may_grant(&named(t.def.owner), held, give)? {
+                    let mut def = t.def.clone();
+                    change(&mut def.columns[at].acl);
+                    self.put(Object::Table(def));
+                }
+            }
+            Relation::View(v) => {
+                if self.may_grant(&named(v.owner), held, give)? {
+                    let mut def = (**v).clone();
+                    change(&mut def.columns[at].acl);
+                    self.put(Object::View(def));
+                }
+            }
+            Relation::Sequence(_) => {}
         }
         Ok(())
     }
@@ -208,10 +313,22 @@ impl Work<'_> {
             acl.retain(|(_, b)| *b != 0);
             Ok(())
         };
+        let of_each = |columns: &mut [Column]| {
+            let gone = if give {
+                0
+            } else {
+                bits & privilege::OF_COLUMNS
+            };
+            for acl in columns.iter_mut().map(|c| &mut c.acl) {
+                let held = acl.iter_mut().filter(|(to, _)| roles.contains(to));
+                held.for_each(|(_, held)| *held &= !gone);
+                acl.retain(|(_, bits)| *bits != 0);
+            }
+        };
         if kind == Kind::Schema {
             let mut n = (**self.schema.namespace(id).expect("found")).clone();
             let held = privileges::held_on_namespace(&self.schema, self.ctx.role, id);
-            if !self.may_grant("schema", &n.name, n.owner, held, give)? {
+            if !self.may_grant(&Granted::new("schema", &n.name, n.owner), held, give)? {
                 return Ok(());
             }
             change(&mut n.acl, n.owner, &n.name)?;
@@ -221,7 +338,11 @@ impl Work<'_> {
         if kind == Kind::Type {
             let mut def = self.schema.user_type(id).expect("found").def.clone();
             let may = privileges::may_use_type(&self.schema, self.ctx.role, &def);
-            if !self.may_grant("type", &def.name, def.owner, may.into(), give)? {
+            if !self.may_grant(
+                &Granted::new("type", &def.name, def.owner),
+                may.into(),
+                give,
+            )? {
                 return Ok(());
             }
             change(def.acl.get_or_insert_default(), def.owner, &def.name)?;
@@ -233,23 +354,25 @@ impl Work<'_> {
         match relation {
             Relation::Table(t) => {
                 let mut def = t.def.clone();
-                if !self.may_grant("table", &def.name, def.owner, held, give)? {
-                    return Ok(());
+                if !self.may_grant(&Granted::new("table", &def.name, def.owner), held, give)? {
+                    return self.may_name_columns(id, bits, give);
                 }
                 change(&mut def.acl, def.owner, &def.name)?;
+                of_each(&mut def.columns);
                 self.put(Object::Table(def));
             }
             Relation::View(v) => {
                 let mut def = (*v).clone();
-                if !self.may_grant("view", &def.name, def.owner, held, give)? {
-                    return Ok(());
+                if !self.may_grant(&Granted::new("view", &def.name, def.owner), held, give)? {
+                    return self.may_name_columns(id, bits, give);
                 }
                 change(&mut def.acl, def.owner, &def.name)?;
+                of_each(&mut def.columns);
                 self.put(Object::View(def));
             }
             Relation::Sequence(s) => {
                 let mut def = (*s).clone();
-                if !self.may_grant("sequence", &def.name, def.owner, held, give)? {
+                if !self.may_grant(&Granted::new("sequence", &def.name, def.owner), held, give)? {
                     return Ok(());
                 }
                 change(&mut def.acl, def.owner, &def.name)?;
@@ -259,30 +382,40 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// 42501 for a REVOKE of what columns may have, by a role that may revoke nothing and holds nothing on one of the columns.
+    fn may_name_columns(&self, relation: Oid, bits: u32, give: bool) -> Result<()> {
+        if give || bits & privilege::OF_COLUMNS == 0 {
+            return Ok(());
+        }
+        let relation = self.schema.relation(relation).expect("found");
+        let held = |at| privileges::held_on_column(&self.schema, self.ctx.role, relation, at);
+        let live = relation.columns().iter().enumerate();
+        for (at, c) in live.filter(|(_, c)| !c.dropped) {
+            if held(at) & privilege::OF_COLUMNS == 0 {
+                return Err(denied("column", &c.name, Some(relation.name())));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the role may grant and revoke. A role that holds something itself is warned that it changes nothing; one without any
     /// privilege gets 42501.
-    fn may_grant(
-        &mut self,
-        kind: &str,
-        name: &str,
-        owner: Oid,
-        held: u32,
-        give: bool,
-    ) -> Result<bool> {
-        if self.has_rights_of(owner) {
+    fn may_grant(&mut self, on: &Granted<'_>, held: u32, give: bool) -> Result<bool> {
+        if self.has_rights_of(on.owner) {
             return Ok(true);
         }
+        let Granted { kind, name, .. } = on;
         if held == 0 {
-            return Err(Error::new(
-                SqlState::INSUFFICIENT_PRIVILEGE,
-                format!("permission denied for {kind} {name}"),
-            ));
+            return Err(denied(kind, name, on.of));
         }
         let (code, what) = match give {
             true => (*b"01007", "no privileges were granted for"),
             false => (*b"01006", "no privileges could be revoked for"),
         };
-        let message = format!("{what} \"{name}\"");
+        let message = match on.of {
+            None => format!("{what} \"{name}\""),
+            Some(of) => format!("{what} column \"{name}\" of relation \"{of}\""),
+        };
         self.say("WARNING", SqlState(code), message, String::new());
         Ok(false)
     }
@@ -482,20 +615,9 @@ fn bits(p: &Privileges, kind: Kind) -> Result<u32> {
     };
     let mut bits = 0;
     for a in actions {
-        let (bit, columns) = match a {
-            Action::Select { columns } => (privilege::SELECT, columns.as_ref()),
-            Action::Insert { columns } => (privilege::INSERT, columns.as_ref()),
-            Action::Update { columns } => (privilege::UPDATE, columns.as_ref()),
-            Action::References { columns } => (privilege::REFERENCES, columns.as_ref()),
-            Action::Delete => (privilege::DELETE, None),
-            Action::Truncate => (privilege::TRUNCATE, None),
-            Action::Trigger => (privilege::TRIGGER, None),
-            Action::Usage => (privilege::USAGE, None),
-            Action::Create { obj_type: None } => (privilege::CREATE, None),
-            other => return Err(Error::unsupported(format!("privilege {other}"))),
-        };
+        let (bit, columns) = action(a)?;
         if columns.is_some() {
-            return Err(Error::unsupported("a privilege on columns"));
+            continue;
         }
         if bit & !kind.all() != 0 {
             return Err(Error::new(
@@ -506,4 +628,33 @@ fn bits(p: &Privileges, kind: Kind) -> Result<u32> {
         bits |= bit;
     }
     Ok(bits)
+}
+
+/// The right that an action names, and the columns that it is for.
+fn action(a: &Action) -> Result<(u32, Option<&Vec<Ident>>)> {
+    Ok(match a {
+        Action::Select { columns } => (privilege::SELECT, columns.as_ref()),
+        Action::Insert { columns } => (privilege::INSERT, columns.as_ref()),
+        Action::Update { columns } => (privilege::UPDATE, columns.as_ref()),
+        Action::References { columns } => (privilege::REFERENCES, columns.as_ref()),
+        Action::Delete => (privilege::DELETE, None),
+        Action::Truncate => (privilege::TRUNCATE, None),
+        Action::Trigger => (privilege::TRIGGER, None),
+        Action::Usage => (privilege::USAGE, None),
+        Action::Create { obj_type: None } => (privilege::CREATE, None),
+        other => return Err(Error::unsupported(format!("privilege {other}"))),
+    })
+}
+
+/// The columns that are named, each with its right.
+fn of_columns(p: &Privileges) -> Result<Vec<(u32, &Ident)>> {
+    let Privileges::Actions(actions) = p else {
+        return Ok(vec![]);
+    };
+    let mut all = vec![];
+    for a in actions {
+        let (bit, columns) = action(a)?;
+        all.extend(columns.into_iter().flatten().map(|c| (bit, c)));
+    }
+    Ok(all)
 }

@@ -392,6 +392,12 @@ impl Work<'_> {
             } else if acl.iter().any(|(to, _)| *to == role) {
                 uses.push(format!("privileges for {kind} {}", self.shown(r.id())));
             }
+            for c in r.columns() {
+                if c.acl.iter().any(|(to, _)| *to == role) {
+                    let (name, of) = (&c.name, self.shown(r.id()));
+                    uses.push(format!("privileges for column {name} of {kind} {of}"));
+                }
+            }
         }
         uses.extend(self.default_uses_of(role));
         uses.sort();

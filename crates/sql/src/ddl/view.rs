@@ -103,6 +103,9 @@ impl Work<'_> {
                     ));
                 }
                 (def.id, def.owner, def.acl) = (v.id, v.owner, v.acl.clone());
+                for (new, old) in def.columns.iter_mut().zip(&v.columns) {
+                    new.acl.clone_from(&old.acl);
+                }
             }
             Some(other) => return Err(self.wrong_kind(&other, "view")),
         }

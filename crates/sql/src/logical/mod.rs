@@ -22,7 +22,7 @@ use crate::catalog::VirtualTable;
 use crate::expr::{Expr, Slot};
 use crate::functions::{AggregateId, Resolved};
 use crate::types::record::Shape;
-use base::{ColumnType, Oid, Type};
+use base::{ColumnSet, ColumnType, Oid, Type};
 use std::sync::Arc;
 use txn::{LockMode, TableHandle, WaitPolicy};
 
@@ -120,13 +120,17 @@ pub struct OutColumn {
 }
 
 /// Rights that an execution needs, checked anew each time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
     pub relation: Oid,
     /// Bits of `schema::privilege`.
     pub bits: u32,
     /// The view in whose query the relation is named, whose owner must hold the rights; 0: the statement's own text, and the current role.
     pub view: Oid,
+    /// The columns that are named to be read, inserted and updated, for a role that holds rights on columns alone.
+    pub read: ColumnSet,
+    pub inserted: ColumnSet,
+    pub updated: ColumnSet,
 }
 
 /// A relational operator. Each writes the slots that its fields name, and leaves those of its input as they are.

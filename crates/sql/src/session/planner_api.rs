@@ -87,7 +87,12 @@ pub fn check_privileges(schema: &Schema, role: Oid, p: &Prepared) -> Result<()> 
             view => ddl::privileges::reader_in(schema, view, role),
         };
         if reader != role || !superuser {
-            ddl::privileges::check(schema, reader, n.relation, n.bits)?;
+            let named = ddl::privileges::Named {
+                read: &n.read,
+                inserted: &n.inserted,
+                updated: &n.updated,
+            };
+            ddl::privileges::check_named(schema, reader, n.relation, n.bits, named)?;
         }
     }
     Ok(())
