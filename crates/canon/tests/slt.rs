@@ -242,7 +242,7 @@ files! {
     generated grants
     indexes
     joins json
-    literals locking
+    levels literals locking
     made membership merge
     networks
     not_valid nulls

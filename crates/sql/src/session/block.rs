@@ -13,6 +13,7 @@ use super::Session;
 use super::client::{Client, Severity, TxnStatus};
 use super::exit::Exit;
 use super::handle::{Handle, Reason};
+use super::level::Level;
 use super::run::interruption;
 use super::settings::{self, Span};
 use super::turns::PATIENCE;
@@ -23,7 +24,7 @@ use futures::future::{Either, select};
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use txn::{Isolation, Txn, TxnOptions};
+use txn::{Txn, TxnOptions};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
@@ -198,7 +199,7 @@ impl<E: Engine> Session<E> {
         let hot = &self.state.settings.get_mut().hot;
         let m = self.block.modes;
         TxnOptions {
-            isolation: m.isolation.unwrap_or(hot.isolation),
+            isolation: m.isolation.unwrap_or(hot.isolation).isolation(),
             read_only: elsewhere || m.read_only.unwrap_or(hot.read_only),
             deferrable: m.deferrable.unwrap_or(hot.deferrable),
             durability: hot.durability(),
@@ -261,6 +262,9 @@ impl<E: Engine> Session<E> {
                     self.output.now = self.state.now();
                 }
                 self.block.kind = Kind::Explicit;
+                // The level stands from here on: what the settings say later is for later transactions.
+                let level = self.level();
+                self.block.modes.isolation = Some(level);
             }
         }
         self.set_modes(modes)
@@ -271,13 +275,13 @@ impl<E: Engine> Session<E> {
         let started = self.block.txn.as_ref().is_some_and(|t| t.has_snapshot());
         let mut now = self.options(false);
         if let Some(l) = m.isolation {
-            if started && l != now.isolation {
+            if started && l != self.level() {
                 return Err(Error::new(
                     SqlState::ACTIVE_SQL_TRANSACTION,
                     "SET TRANSACTION ISOLATION LEVEL must be called before any query",
                 ));
             }
-            now.isolation = l;
+            now.isolation = l.isolation();
         }
         if let Some(ro) = m.read_only {
             if !ro && !self.shared.engine.runs(Work::Rows) && !self.forwards() {
@@ -321,12 +325,20 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
+    /// The isolation level of the running or next transaction.
+    pub(super) fn level(&mut self) -> Level {
+        let named = self.state.settings.get_mut().hot.isolation;
+        let named = self.block.modes.isolation.unwrap_or(named);
+        let txn = self.block.txn.as_ref();
+        txn.map_or(named, |t| named.of(t.isolation()))
+    }
+
     /// What the running or next transaction is, for SHOW.
     pub(super) fn transaction_mode(&mut self, name: &str) -> Option<String> {
         let on = |b: bool| if b { "on" } else { "off" }.to_owned();
         let o = self.options(false);
         match name {
-            "transaction_isolation" => Some(settings::isolation_name(o.isolation).to_owned()),
+            "transaction_isolation" => Some(self.level().name().to_owned()),
             "transaction_read_only" => {
                 let forwards = self.forwards();
                 Some(on(match forwards {
@@ -754,7 +766,7 @@ impl<E: Engine> Session<E> {
             "transaction_isolation" => {
                 m.isolation = Some(match value {
                     None => hot.isolation,
-                    Some(v) => level(v).ok_or_else(|| bad(v))?,
+                    Some(v) => Level::named(v).ok_or_else(|| bad(v))?,
                 });
             }
             "transaction_read_only" => m.read_only = Some(on(value, hot.read_only)?),
@@ -772,8 +784,7 @@ impl<E: Engine> Session<E> {
         let s = self.state.settings.get_mut();
         let on = |b| if b { "on" } else { "off" };
         if let Some(l) = m.isolation {
-            let name = settings::isolation_name(l);
-            s.force("default_transaction_isolation", name, Span::Session);
+            s.force("default_transaction_isolation", l.name(), Span::Session);
         }
         if let Some(b) = m.read_only {
             s.force("default_transaction_read_only", on(b), Span::Session);
@@ -784,14 +795,5 @@ impl<E: Engine> Session<E> {
         if self.block.kind == Kind::None {
             s.commit();
         }
-    }
-}
-
-fn level(v: &str) -> Option<Isolation> {
-    match v.to_ascii_lowercase().as_str() {
-        "serializable" => Some(Isolation::Serializable),
-        "repeatable read" => Some(Isolation::RepeatableRead),
-        "read committed" | "read uncommitted" => Some(Isolation::ReadCommitted),
-        _ => None,
     }
 }

@@ -32,6 +32,7 @@ mod extended;
 mod forward;
 mod fresh;
 mod handle;
+mod level;
 mod literals;
 mod notify;
 mod numbers;

@@ -569,7 +569,8 @@ impl<E: Engine> Session<E> {
         let assigned = goes_on && self.state.txn_assigned.get();
         self.state.txn_assigned.set(assigned || txn.has_writes());
         self.state.txn_id.set(Some(txn.id()));
-        self.state.isolation.set(txn.isolation());
+        let level = self.level();
+        self.state.isolation.set(level);
         let deferrable = self.block.modes().deferrable;
         let default = self.state.settings.get_mut().hot.deferrable;
         self.state.deferrable.set(deferrable.unwrap_or(default));

@@ -5,8 +5,9 @@
 
 use super::Shared;
 use super::handle::{Handle, Waits};
+use super::level::Level;
 use super::roles::Roles;
-use super::settings::{Kind, SETTINGS, Scope, Settings, Span, Unit, bool_of, isolation_name};
+use super::settings::{Kind, SETTINGS, Scope, Settings, Span, Unit, bool_of};
 use super::temp::OwnSequences;
 use super::token::Token;
 use crate::catalog::{
@@ -26,7 +27,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use txn::{Catalog, Isolation};
+use txn::Catalog;
 
 /// Microseconds from 1970 to 2000.
 pub const EPOCH: i64 = 946_684_800_000_000;
@@ -58,7 +59,7 @@ pub(super) struct State<E: Engine> {
     pub txn_assigned: Cell<bool>,
     /// The running transaction may not write.
     pub read_only: Cell<bool>,
-    pub isolation: Cell<Isolation>,
+    pub isolation: Cell<Level>,
     pub deferrable: Cell<bool>,
     /// What it may not do goes to the primary.
     pub forward: Cell<bool>,
@@ -105,7 +106,7 @@ impl<E: Engine> State<E> {
             txn_id: Cell::new(None),
             txn_assigned: Cell::new(false),
             read_only: Cell::new(false),
-            isolation: Cell::new(Isolation::ReadCommitted),
+            isolation: Cell::new(Level::ReadCommitted),
             deferrable: Cell::new(false),
             forward: Cell::new(false),
             goes_on: Cell::new(false),
@@ -209,7 +210,7 @@ impl<E: Engine> State<E> {
     fn transaction_mode(&self, name: &str) -> Option<String> {
         let on = |on: bool| Some(if on { "on" } else { "off" }.to_owned());
         match name {
-            "transaction_isolation" => Some(isolation_name(self.isolation.get()).to_owned()),
+            "transaction_isolation" => Some(self.isolation.get().name().to_owned()),
             "transaction_read_only" => on(self.read_only.get() && !self.forward.get()),
             "transaction_deferrable" => on(self.deferrable.get()),
             _ => None,

@@ -33,6 +33,7 @@ use super::block::Kind;
 use super::client::TxnStatus;
 use super::exit::{Exit, at_primary_only};
 use super::extended::PortalKind;
+use super::level::Level;
 use super::notify::Listening;
 use super::roles::{Meaning, is_of_role};
 use super::settings::Carried;
@@ -180,28 +181,25 @@ fn put_roles(b: &mut Put, roles: &[Meaning]) {
     }
 }
 
+/// Isolation levels, each by its number between nodes.
+const LEVELS: [Option<Level>; 5] = [
+    None,
+    Some(Level::ReadCommitted),
+    Some(Level::RepeatableRead),
+    Some(Level::Serializable),
+    Some(Level::ReadUncommitted),
+];
+
 impl Modes {
     fn put(self, b: &mut Put) {
-        use txn::Isolation::*;
-        let level = match self.isolation {
-            None => 0,
-            Some(ReadCommitted) => 1,
-            Some(RepeatableRead) => 2,
-            Some(Serializable) => 3,
-        };
+        let is = |l: &Option<Level>| *l == self.isolation;
+        let level = LEVELS.iter().position(is).expect("each") as u8;
         let on = |o: Option<bool>| o.map_or(0, |x| 1 + u8::from(x));
         b.u8(level).u8(on(self.read_only)).u8(on(self.deferrable));
     }
 
     fn read(r: &mut Get<'_>) -> Result<Modes> {
-        use txn::Isolation::*;
-        let level = [
-            None,
-            Some(ReadCommitted),
-            Some(RepeatableRead),
-            Some(Serializable),
-        ];
-        let level = level.get(usize::from(r.u8()?)).ok_or_else(malformed)?;
+        let level = LEVELS.get(usize::from(r.u8()?)).ok_or_else(malformed)?;
         let on = |n| match n {
             0 => None,
             n => Some(n == 2),
@@ -402,10 +400,10 @@ impl<E: Engine> Session<E> {
         let blocks = &self.shared.counters.forwarded_blocks;
         blocks.fetch_add(1, Ordering::Relaxed);
         let reads = reads.map(|r| r.encode_reads());
-        let mut modes = self.block.modes();
+        let (mut modes, level) = (self.block.modes(), self.level());
         if let Some(t) = &self.block.txn {
             // What the settings said when it began: they may say something else by now.
-            modes.isolation.get_or_insert(t.isolation());
+            modes.isolation.get_or_insert(level);
             modes.read_only.get_or_insert(t.is_read_only());
         }
         modes.put(&mut b);

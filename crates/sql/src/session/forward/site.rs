@@ -77,7 +77,10 @@ impl<E: Engine> Session<E> {
         let hot = &self.state.settings.get_mut().hot;
         let level = match &self.block.txn {
             Some(t) => t.isolation(),
-            None => self.block.modes().isolation.unwrap_or(hot.isolation),
+            None => {
+                let named = self.block.modes().isolation;
+                named.unwrap_or(hot.isolation).isolation()
+            }
         };
         level != Isolation::ReadCommitted || hot.read_committed_here
     }

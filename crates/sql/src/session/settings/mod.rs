@@ -28,9 +28,10 @@ use compact_str::CompactString;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use txn::{Durability, Isolation};
+use txn::Durability;
 
 use super::client::Severity;
+use super::level::Level;
 use super::token::Token;
 
 /// What `server_version` says: a PostgreSQL version that clients can parse, then our own.
@@ -52,7 +53,7 @@ fn bytes(v: &str) -> u64 {
 /// Settings as the machine reads them.
 #[derive(Clone)]
 pub struct Hot {
-    pub isolation: Isolation,
+    pub isolation: Level,
     pub read_only: bool,
     pub deferrable: bool,
     pub durability: Durability,
@@ -132,7 +133,7 @@ impl Default for Settings {
             undo: Vec::new(),
             changed: Vec::new(),
             hot: Hot {
-                isolation: Isolation::Serializable,
+                isolation: Level::Serializable,
                 read_only: false,
                 deferrable: false,
                 durability: Durability::On,
@@ -462,7 +463,7 @@ impl Settings {
         let on = v == "on";
         let time = || value::milliseconds(v).filter(|d| !d.is_zero());
         match SETTINGS[at].name {
-            "default_transaction_isolation" => self.hot.isolation = isolation(v),
+            "default_transaction_isolation" => self.hot.isolation = Level::of_setting(v),
             "default_transaction_read_only" => self.hot.read_only = on,
             "default_transaction_deferrable" => self.hot.deferrable = on,
             "synchronous_commit" => {
@@ -559,24 +560,6 @@ impl Settings {
     }
 }
 
-/// The isolation level of this canonical name.
-pub fn isolation(v: &str) -> Isolation {
-    match v {
-        "serializable" => Isolation::Serializable,
-        "repeatable read" => Isolation::RepeatableRead,
-        _ => Isolation::ReadCommitted,
-    }
-}
-
-/// The name of an isolation level, as SHOW prints it.
-pub fn isolation_name(l: Isolation) -> &'static str {
-    match l {
-        Isolation::Serializable => "serializable",
-        Isolation::RepeatableRead => "repeatable read",
-        Isolation::ReadCommitted => "read committed",
-    }
-}
-
 fn allow(s: &Setting, superuser: bool) -> Result<()> {
     let cannot = |why: &str| {
         Err(Error::new(
@@ -653,7 +636,7 @@ mod tests {
             assert_eq!(s.show("canon.max_staleness").as_deref(), Some(shown));
             assert_eq!(s.hot.consistency, bounded(ms));
         }
-        assert_eq!(s.hot.isolation, Isolation::ReadCommitted);
+        assert_eq!(s.hot.isolation, Level::ReadCommitted);
     }
 
     #[test]

@@ -10,18 +10,18 @@ mod words;
 pub use words::{Words, text_of};
 
 use super::copy::CopyStmt;
+use super::level::Level;
 use super::parse::{Fault, Parsed};
 use super::wait_for::{self, WaitFor};
 use base::{ColumnType, Value};
 use sqlparser::ast::Statement;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 use std::sync::Arc;
-use txn::Isolation;
 
 /// What BEGIN and SET TRANSACTION ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
-    pub isolation: Option<Isolation>,
+    pub isolation: Option<Level>,
     pub read_only: Option<bool>,
     pub deferrable: Option<bool>,
 }
@@ -299,7 +299,7 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!(modes.isolation, Some(Isolation::RepeatableRead));
+        assert_eq!(modes.isolation, Some(Level::RepeatableRead));
         assert_eq!(
             (modes.read_only, modes.deferrable),
             (Some(true), Some(false))

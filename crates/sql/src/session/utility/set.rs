@@ -1,10 +1,10 @@
 //! The grammar of transactions' modes, SET, RESET and SHOW.
 
+use super::super::level::Level;
 use super::super::parse::Fault;
 use super::words::Words;
 use super::{Modes, SetValue, Utility};
 use sqlparser::tokenizer::Token;
-use txn::Isolation;
 
 impl Words<'_> {
     pub(super) fn chain(&mut self) -> Result<bool, Fault> {
@@ -49,15 +49,16 @@ impl Words<'_> {
         Ok(m)
     }
 
-    pub(super) fn level(&mut self) -> Result<Isolation, Fault> {
+    pub(super) fn level(&mut self) -> Result<Level, Fault> {
         match self.word()?.as_str() {
-            "serializable" => Ok(Isolation::Serializable),
+            "serializable" => Ok(Level::Serializable),
             "repeatable" => {
                 self.expect("read")?;
-                Ok(Isolation::RepeatableRead)
+                Ok(Level::RepeatableRead)
             }
             "read" => match self.word()?.as_str() {
-                "committed" | "uncommitted" => Ok(Isolation::ReadCommitted),
+                "committed" => Ok(Level::ReadCommitted),
+                "uncommitted" => Ok(Level::ReadUncommitted),
                 _ => Err(self.back()),
             },
             _ => Err(self.back()),
