@@ -14,7 +14,7 @@
 //! ```
 //!
 //! NULL is shown as NULL, an empty string as (empty), one of
-//! spaces as (blank 3), line ends as \n. Every file runs in a
+//! spaces as (blank 3), line ends as \n, a row of nothing as (no columns). Every file runs in a
 //! database of its own, on one connection, and all its mismatches are shown.
 
 mod common;
@@ -141,12 +141,11 @@ async fn answer(client: &Client, record: &Record) -> Expect {
     let mut rows = Vec::new();
     for message in &messages {
         if let SimpleQueryMessage::Row(row) = message {
-            rows.push(
-                (0..row.len())
-                    .map(|i| show(row.get(i)))
-                    .collect::<Vec<_>>()
-                    .join("|"),
-            );
+            let cells: Vec<String> = (0..row.len()).map(|i| show(row.get(i))).collect();
+            rows.push(match cells.is_empty() {
+                true => "(no columns)".into(),
+                false => cells.join("|"),
+            });
         }
     }
     if sorted {
@@ -245,7 +244,7 @@ files! {
     levels literals locking
     made membership merge
     networks
-    not_valid nulls
+    no_columns not_valid nulls
     refused role_limits
     select split strings subqueries system_columns
     temporary timetz tools types views

@@ -26,6 +26,7 @@ mod json_rows;
 mod lock;
 mod merge;
 mod merge_text;
+mod no_columns;
 mod ops;
 mod ordered_set;
 mod params;

@@ -334,6 +334,10 @@ impl Binder<'_> {
     ) -> Result<DistinctBy> {
         match distinct {
             None | Some(Distinct::All) => Ok(DistinctBy::No),
+            Some(_) if visible == 0 => {
+                let what = "SELECT DISTINCT must have at least one column";
+                Err(Error::new(SqlState::SYNTAX_ERROR, what))
+            }
             Some(Distinct::Distinct) => {
                 if targets.len() > visible {
                     return Err(Error::new(

@@ -19,6 +19,7 @@ use txn::LockMode;
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = super::spelling::adapt(join_strings(tokens));
+    let tokens = super::no_columns::adapt(tokens);
     let tokens = field_stars(typed_strings(tokens));
     let tokens = array_types(named_operators(tokens));
     let tokens = super::merge_text::adapt(element_targets(like_clauses(tokens)));
@@ -92,7 +93,7 @@ fn exclusions(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     edit(tokens, edits)
 }
 
-/// A query's text as PostgreSQL spells it, where [`exclusions`] have changed it.
+/// A query's text as PostgreSQL spells it, where [`exclusions`] and others have changed it.
 pub(crate) fn respelled(text: String) -> Result<String> {
     if !text.contains(MARK) {
         return Ok(text);
@@ -104,6 +105,10 @@ pub(crate) fn respelled(text: String) -> Result<String> {
         let (kind, base) = w.value.strip_prefix(MARK)?.split_once(MARK)?;
         Some((i, kind.to_owned(), base.to_owned()))
     }) {
+        if kind == super::no_columns::NONE {
+            tokens[at] = Token::make_word("", None);
+            continue;
+        }
         let mut depth = 0;
         let end = (at..tokens.len()).find(|&i| {
             match tokens[i] {

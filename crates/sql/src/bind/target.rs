@@ -45,6 +45,7 @@ impl Binder<'_> {
         for item in items {
             must_fit(out.len())?;
             match item {
+                none if super::no_columns::is_mark(none) => {}
                 SelectItem::UnnamedExpr(e) => match super::syntax::starred(e) {
                     Some(value) => self.composite_star(&value, env, &mut out)?,
                     None => out.push(self.entry(e, None, env)?),

@@ -228,7 +228,7 @@ impl<E: Engine> Session<E> {
         match &p.kind {
             PortalKind::Run(r) => {
                 let columns = &r.plan.columns[..];
-                tell((!columns.is_empty()).then_some((columns, &r.formats)));
+                tell(r.plan.gives_rows().then_some((columns, &r.formats)));
             }
             PortalKind::Other(st, f, _) => {
                 let (st, f) = (st.clone(), f.clone());

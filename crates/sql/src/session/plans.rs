@@ -10,7 +10,7 @@
 use super::class::Runs;
 use super::client::Column;
 use super::parse::Parsed;
-use crate::plan::Prepared;
+use crate::plan::{Prepared, StatementKind};
 use base::Oid;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -43,6 +43,15 @@ impl Plan {
             columns,
             away: OnceLock::new(),
         })
+    }
+
+    /// Whether it gives rows. Those of a query may have no columns.
+    pub fn gives_rows(&self) -> bool {
+        let query = matches!(
+            self.prepared.kind,
+            StatementKind::Select | StatementKind::Explain
+        );
+        query || !self.columns.is_empty()
     }
 }
 

@@ -549,7 +549,7 @@ impl<E: Engine> Session<E> {
             Body::Empty | Body::Ddl(_) => Ok(None),
             Body::Rows(_) => {
                 let plan = self.plan(st)?;
-                Ok((!plan.columns.is_empty()).then(|| plan.columns.clone()))
+                Ok(plan.gives_rows().then(|| plan.columns.clone()))
             }
             Body::Utility(u) => self.utility_columns(u),
         }

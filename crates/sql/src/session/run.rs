@@ -622,11 +622,8 @@ impl<E: Engine> Session<E> {
         let (plan, formats) = (&*plan, &*formats);
         let prepared = &plan.prepared;
         let columns = &plan.columns;
-        let writes = !matches!(
-            prepared.kind,
-            StatementKind::Select | StatementKind::Explain
-        );
-        if describe && !(columns.is_empty() && writes) {
+        let gives_rows = plan.gives_rows();
+        if describe && gives_rows {
             c.row_description(columns, &formats.list(columns.len()));
         }
         let exec = exec.as_mut().expect("just started");
@@ -663,7 +660,7 @@ impl<E: Engine> Session<E> {
                     exec.for_each_row(txn, &cx, chunk, &mut |row| {
                         given += 1;
                         let put: Result<()> = match sink {
-                            Sink::Client if columns.is_empty() && writes => Ok(()),
+                            Sink::Client if !gives_rows => Ok(()),
                             Sink::Client => c.row(columns.len(), |out| {
                                 put_row(&row, columns, formats, cx.settings, scratch, out);
                                 Ok(())

@@ -287,7 +287,7 @@ impl<E: Engine> Session<E> {
             return Err(Error::unsupported("COPY of this statement").into());
         };
         let plan = self.plan(&st)?;
-        if plan.columns.is_empty() {
+        if !plan.gives_rows() {
             return Err(Error::unsupported("COPY of a query without RETURNING").into());
         }
         let mut out = CopyOut {
