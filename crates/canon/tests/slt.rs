@@ -247,6 +247,6 @@ files! {
     no_columns not_valid nulls
     refused role_limits
     select split strings subqueries system_columns
-    temporary timetz tools types views
+    temporary ties timetz tools types views
     windows writes_in_with cascades kept_texts
 }

@@ -6,7 +6,7 @@ use super::select::{QCol, Selected};
 use super::{Binder, Scope};
 use crate::catalog::fold;
 use crate::expr::{Expr, Slot};
-use crate::logical::Logical;
+use crate::logical::{Logical, SortKey};
 use base::{ColumnType, Error, Result, SqlState};
 use sqlparser::ast::{self, Expr as Ast, LimitClause, OrderByKind, SetExpr};
 
@@ -21,6 +21,8 @@ pub(crate) struct Rel {
 pub(crate) struct Tail<'q> {
     pub order: &'q [ast::OrderByExpr],
     pub limit: Option<&'q Ast>,
+    /// FETCH … WITH TIES: the limit lets in what ORDER BY puts in the same place as the last row.
+    pub ties: bool,
     pub offset: Option<&'q Ast>,
     pub locks: &'q [ast::LockClause],
 }
@@ -54,10 +56,15 @@ impl<'q> Tail<'q> {
                 .hint("Use separate LIMIT and OFFSET clauses."));
             }
         };
+        let mut ties = false;
+        if let Some(of) = limit.and_then(super::syntax::limit_with_ties) {
+            (limit, ties) = (Some(of), true);
+        }
         if let Some(f) = &q.fetch {
-            if f.with_ties || f.percent {
-                return Err(Error::unsupported("FETCH … WITH TIES"));
+            if f.percent {
+                return Err(Error::unsupported("FETCH … PERCENT"));
             }
+            ties = f.with_ties;
             limit = f.quantity.as_ref();
             if limit.is_none() {
                 static ONE: std::sync::LazyLock<Ast> = std::sync::LazyLock::new(|| {
@@ -66,13 +73,25 @@ impl<'q> Tail<'q> {
                 limit = Some(&ONE);
             }
         }
+        if ties {
+            may_tie(q, order, limit)?;
+        }
         // LIMIT ALL and LIMIT NULL are no limit; the latter is found when it is evaluated.
         Ok(Tail {
             order,
             limit,
+            ties,
             offset,
             locks: &q.locks,
         })
+    }
+
+    /// The keys of WITH TIES, of a query in this order.
+    pub fn ties_of(&self, order: &[SortKey]) -> Vec<SortKey> {
+        match self.ties {
+            true => order.to_vec(),
+            false => vec![],
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -80,6 +99,25 @@ impl<'q> Tail<'q> {
             && self.limit.is_none()
             && self.offset.is_none()
             && self.locks.is_empty()
+    }
+}
+
+/// 42601 for WITH TIES without an order; 2201W for a literal NULL.
+fn may_tie(q: &ast::Query, order: &[ast::OrderByExpr], limit: Option<&Ast>) -> Result<()> {
+    let skips = |l: &ast::LockClause| matches!(l.nonblock, Some(ast::NonBlock::SkipLocked));
+    let syntax = |what: &str| Err(Error::new(SqlState::SYNTAX_ERROR, what));
+    if order.is_empty() {
+        return syntax("WITH TIES cannot be specified without ORDER BY clause");
+    }
+    if q.locks.iter().any(skips) {
+        return syntax("SKIP LOCKED and WITH TIES options cannot be used together");
+    }
+    match limit {
+        Some(Ast::Value(v)) if matches!(v.value, ast::Value::Null) => Err(Error::new(
+            SqlState::INVALID_LIMIT,
+            "row count cannot be null in FETCH FIRST ... WITH TIES clause",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -167,6 +205,7 @@ impl Binder<'_> {
             ));
         }
         let (limit, offset) = self.limits(tail, scope)?;
+        let mut ties = vec![];
         if !tail.order.is_empty() {
             let mut keys = Vec::new();
             for o in tail.order {
@@ -176,13 +215,14 @@ impl Binder<'_> {
             let mut slots: Vec<Slot> = rel.cols.iter().map(|c| c.slot).collect();
             slots.sort_unstable();
             slots.dedup();
+            ties = tail.ties_of(&keys);
             rel.node = Logical::Sort {
                 input: Box::new(rel.node),
                 keys,
                 slots,
             };
         }
-        Ok(add_limit(rel, limit, offset))
+        Ok(add_limit(rel, limit, offset, ties))
     }
 
     /// An output by name or number, where nothing else may stand.
@@ -332,13 +372,19 @@ pub(crate) fn ordinal(e: &Ast, width: usize, clause: &str) -> Result<Option<usiz
     }
 }
 
-/// Puts a LIMIT over a query.
-pub(crate) fn add_limit(mut rel: Rel, limit: Option<Expr>, offset: Option<Expr>) -> Rel {
+/// Puts a LIMIT over a query. `ties`: the keys of WITH TIES.
+pub(crate) fn add_limit(
+    mut rel: Rel,
+    limit: Option<Expr>,
+    offset: Option<Expr>,
+    ties: Vec<SortKey>,
+) -> Rel {
     if limit.is_some() || offset.is_some() {
         rel.node = Logical::Limit {
             input: Box::new(rel.node),
             limit,
             offset,
+            ties,
         };
     }
     rel

@@ -192,6 +192,7 @@ impl Binder<'_> {
         if let DistinctBy::All = c.distinct {
             node = node.unique(cols.iter().map(|c| Expr::Slot(c.slot)).collect());
         }
+        let ties = tail.ties_of(&c.order);
         if !c.order.is_empty() {
             let mut slots: Vec<Slot> = cols.iter().map(|c| c.slot).collect();
             slots.extend(locks.iter().map(|l| l.key_slot));
@@ -225,7 +226,7 @@ impl Binder<'_> {
         }
         cols.truncate(c.visible);
         let rel = Rel { node, cols };
-        Ok(Selected::Rel(add_limit(rel, c.limit, c.offset)))
+        Ok(Selected::Rel(add_limit(rel, c.limit, c.offset, ties)))
     }
 
     /// Binds everything behind WHERE.

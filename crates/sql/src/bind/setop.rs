@@ -52,6 +52,7 @@ impl Binder<'_> {
                 let tail = super::query::Tail {
                     order: &[],
                     limit: None,
+                    ties: false,
                     offset: None,
                     locks: &[],
                 };

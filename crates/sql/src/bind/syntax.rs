@@ -9,7 +9,8 @@ use crate::catalog::fold;
 use crate::logical::window::Exclude;
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{
-    AccessExpr, Expr, Ident, LockClause, LockType, ObjectNamePart, Query, SetExpr, Statement,
+    AccessExpr, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, LockClause, LockType,
+    ObjectNamePart, Query, SetExpr, Statement,
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
@@ -118,6 +119,10 @@ pub(crate) fn respelled(text: String) -> Result<String> {
             }
             depth < 0
         });
+        if kind == TIES {
+            fetch_again(&mut tokens, at);
+            continue;
+        }
         let words = match &*kind {
             "current" => " EXCLUDE CURRENT ROW",
             "group" => " EXCLUDE GROUP",
@@ -132,6 +137,26 @@ pub(crate) fn respelled(text: String) -> Result<String> {
         };
     }
     Ok(tokens.iter().map(ToString::to_string).collect())
+}
+
+/// `LIMIT`, the mark in this place and `(n)` as `FETCH FIRST (n) ROWS WITH TIES`.
+fn fetch_again(tokens: &mut Vec<Token>, at: usize) {
+    let limit = |t: &Token| matches!(t, Token::Word(w) if w.value.eq_ignore_ascii_case("limit"));
+    if let Some(before) = tokens[..at].iter().rposition(limit) {
+        tokens[before] = Token::make_word("FETCH FIRST", None);
+    }
+    tokens[at] = Token::make_word("", None);
+    let mut depth = 0;
+    let close = (at..tokens.len()).find(|&i| {
+        match tokens[i] {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => return false,
+        }
+        depth == 0
+    });
+    let end = close.map_or(tokens.len(), |i| i + 1);
+    tokens.insert(end, Token::make_word(" ROWS WITH TIES", None));
 }
 
 /// The window that a window's text begins with, and what its frame leaves out.
@@ -355,7 +380,8 @@ fn values_compared(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     edit(tokens, edits)
 }
 
-/// `FETCH FIRST (1 + 1) ROWS ONLY` is `LIMIT (1 + 1)`: the parser expects a literal.
+/// `FETCH FIRST (1 + 1) ROWS ONLY` is `LIMIT (1 + 1)`: the parser expects a literal. WITH TIES is a function of that number, which
+/// [`limit_with_ties`] reads.
 fn computed_fetch(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let solid = solid(&tokens);
     let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
@@ -369,24 +395,50 @@ fn computed_fetch(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut edits = vec![];
     for k in all {
         let close = closings.get(k + 2).copied().flatten();
-        if let Some(close) = close
-            && one_of(close + 1, &["row", "rows"])
-            && one_of(close + 2, &["only"])
-        {
-            let limit = Token::make_keyword("LIMIT");
+        let Some(close) = close.filter(|c| one_of(c + 1, &["row", "rows"])) else {
+            continue;
+        };
+        let ties = one_of(close + 2, &["with"]) && one_of(close + 3, &["ties"]);
+        if ties || one_of(close + 2, &["only"]) {
+            let blank = Token::Whitespace(Whitespace::Space);
+            let mut limit = vec![Token::make_keyword("LIMIT"), blank];
+            if ties {
+                limit.push(quoted(format!("{MARK}{TIES}{MARK}")));
+            }
+            let span = tokens[solid[k]].span;
+            let with = limit.into_iter().map(|t| TokenWithSpan::new(t, span));
             edits.push(Edit {
                 from: solid[k],
                 to: solid[k + 1] + 1,
-                with: vec![TokenWithSpan::new(limit, tokens[solid[k]].span)],
+                with: with.collect(),
             });
             edits.push(Edit {
                 from: solid[close + 1],
-                to: solid[close + 2] + 1,
+                to: solid[close + if ties { 3 } else { 2 }] + 1,
                 with: vec![],
             });
         }
     }
     edit(tokens, edits)
+}
+
+const TIES: &str = "with ties";
+
+/// The number of `FETCH FIRST (n) ROWS WITH TIES`.
+pub(super) fn limit_with_ties(limit: &Expr) -> Option<&Expr> {
+    let Expr::Function(f) = limit else {
+        return None;
+    };
+    let name = f.name.0.first()?.as_ident()?.value.strip_prefix(MARK)?;
+    let FunctionArguments::List(list) = &f.args else {
+        return None;
+    };
+    match &list.args[..] {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(n))] => {
+            (name.strip_suffix(MARK) == Some(TIES)).then_some(n)
+        }
+        _ => None,
+    }
 }
 
 /// `interval(2) '1.239'` is `interval '1.239' second(2)`.
@@ -1103,6 +1155,15 @@ mod tests {
                 "(SELECT a FETCH NEXT (1 + 1) ROWS ONLY)",
                 "( SELECT a LIMIT ( 1 + 1 ) )",
             ),
+            (
+                "(SELECT a ORDER BY a FETCH FIRST (1 + 1) ROWS WITH TIES)",
+                "( SELECT a ORDER BY a LIMIT \"\u{1}with ties\u{1}\" ( 1 + 1 ) )",
+            ),
+            (
+                "(SELECT) UNION (SELECT ALL WHERE a)",
+                "( SELECT \"\u{1}none\u{1}\" ) UNION ( SELECT ALL \"\u{1}none\u{1}\" WHERE a )",
+            ),
+            ("a.select", "a . select"),
             (
                 "sum(a) OVER (ROWS 1 PRECEDING EXCLUDE TIES)",
                 "sum ( a ) OVER ( \"\u{1}ties\u{1}\" ROWS 1 PRECEDING )",

@@ -94,12 +94,7 @@ pub fn build(node: &Node, next: &mut Option<usize>) -> Box<dyn Operator> {
         Node::Aggregate(n) => Box::new(AggregateOp::new(n.clone(), build(&n.input, next))),
         Node::Window(n) => Box::new(WindowOp::new(n.clone(), build(&n.input, next))),
         Node::Unique(n) => Box::new(UniqueOp::new(n.clone(), build(&n.input, next))),
-        Node::Limit(n) => Box::new(LimitOp {
-            input: build(&n.input, next),
-            node: n.clone(),
-            skip: 0,
-            left: 0,
-        }),
+        Node::Limit(n) => Box::new(LimitOp::new(n.clone(), build(&n.input, next))),
         Node::Append(n) => Box::new(AppendOp {
             inputs: n.inputs.iter().map(|i| build(i, next)).collect(),
             at: 0,

@@ -1,6 +1,7 @@
 //! Operators that keep next to nothing: constants, VALUES, functions in FROM, filters, projections, LIMIT.
 
 use super::scan::holds;
+use super::sort::compare_keys;
 use super::{Operator, Rt};
 use crate::expr::Expr;
 use crate::functions::{Kind, RowSource};
@@ -208,10 +209,41 @@ fn record(row: &[Value], columns: &[(&str, base::Type)], rt: &Rt<'_>) -> Value {
 }
 
 pub struct LimitOp {
-    pub node: Arc<node::Limit>,
-    pub input: Box<dyn Operator>,
-    pub skip: u64,
-    pub left: u64,
+    node: Arc<node::Limit>,
+    input: Box<dyn Operator>,
+    skip: u64,
+    left: u64,
+    /// WITH TIES, once nothing is left: the keys of the last row.
+    last: Option<Vec<Value>>,
+}
+
+impl LimitOp {
+    pub fn new(node: Arc<node::Limit>, input: Box<dyn Operator>) -> LimitOp {
+        LimitOp {
+            node,
+            input,
+            skip: 0,
+            left: 0,
+            last: None,
+        }
+    }
+
+    fn keys(&self, rt: &mut Rt<'_>) -> Result<Vec<Value>> {
+        let keys = self.node.ties.iter();
+        keys.map(|k| k.expr.eval(rt)).collect()
+    }
+
+    /// A row behind the last one, if it has the same keys.
+    fn tie(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        let Some(last) = self.last.take() else {
+            return Ok(false);
+        };
+        if self.input.next(rt)? && compare_keys(&self.node.ties, &last, &self.keys(rt)?).is_eq() {
+            self.last = Some(last);
+            return Ok(true);
+        }
+        Ok(false)
+    }
 }
 
 /// The number that a LIMIT or OFFSET means; `None` for NULL: none.
@@ -240,6 +272,7 @@ impl Operator for LimitOp {
             Some(e) => limit_value(e, false, rt)?.unwrap_or(u64::MAX),
             None => u64::MAX,
         };
+        self.last = None;
         if self.left == 0 {
             return Ok(());
         }
@@ -248,7 +281,7 @@ impl Operator for LimitOp {
 
     fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
         if self.left == 0 {
-            return Ok(false);
+            return self.tie(rt);
         }
         while self.skip > 0 {
             if !self.input.next(rt)? {
@@ -262,6 +295,9 @@ impl Operator for LimitOp {
             return Ok(false);
         }
         self.left -= 1;
+        if self.left == 0 && !self.node.ties.is_empty() {
+            self.last = Some(self.keys(rt)?);
+        }
         Ok(true)
     }
 }

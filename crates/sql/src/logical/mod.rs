@@ -186,6 +186,8 @@ pub(crate) enum Logical {
         input: Box<Logical>,
         limit: Option<Expr>,
         offset: Option<Expr>,
+        /// The rows that follow the last one and have the same keys come, too; none: they do not.
+        ties: Vec<SortKey>,
     },
     /// UNION ALL; every input writes the same slots.
     Append(Vec<Logical>),

@@ -439,6 +439,8 @@ pub struct Limit {
     pub input: Node,
     pub limit: Option<Expr>,
     pub offset: Option<Expr>,
+    /// The rows that follow the last one and have the same keys come, too; none: they do not.
+    pub ties: Vec<SortKey>,
 }
 
 /// UNION ALL; every input writes the same slots.

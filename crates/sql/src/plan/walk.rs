@@ -9,7 +9,7 @@
 //! | Aggregate | if all of it are keys of the group | none; `min` and `max` want the first row by an index |
 //! | Window | its partition and order | none |
 //! | Filter, Unique | as it is | none |
-//! | Limit | none | its own |
+//! | Limit | none | its own; none to count by WITH TIES |
 //! | Lock | as it is | as it is, but a sort keeps all rows: locking may drop some |
 //! | others | none | none |
 //!
@@ -92,7 +92,8 @@ impl Planner<'_> {
                 input,
                 limit,
                 offset,
-            } => self.limit(*input, limit, offset)?,
+                ties,
+            } => self.limit(*input, limit, offset, ties)?,
             Logical::Values(v) => {
                 let rows = v.rows.len() as f64;
                 (Node::Values(Arc::new(v)), rows)
@@ -275,6 +276,7 @@ impl Planner<'_> {
         input: Logical,
         limit: Option<Expr>,
         offset: Option<Expr>,
+        ties: Vec<SortKey>,
     ) -> Result<(Node, f64)> {
         let count = |e: &Option<Expr>| match e {
             Some(Expr::Const(v)) => v.as_i64(),
@@ -282,13 +284,14 @@ impl Planner<'_> {
         };
         let known = offset.as_ref().is_none_or(|o| matches!(o, Expr::Const(_)));
         let wanted = count(&limit)
-            .filter(|_| known)
+            .filter(|_| known && ties.is_empty())
             .map(|n| n.saturating_add(count(&offset).unwrap_or(0)));
         let want = Want {
             order: vec![],
             limit: wanted.and_then(|n| usize::try_from(n).ok()),
             some_limit: limit.is_some(),
-            top: limit.is_some().then(|| (limit.clone(), offset.clone())),
+            // With ties a sort keeps all rows: how many there are shows only when they are sorted.
+            top: (limit.is_some() && ties.is_empty()).then(|| (limit.clone(), offset.clone())),
         };
         let below = self.plan(input, &want)?;
         let rows = count(&limit).map_or(below.rows, |n| below.rows.min(n as f64));
@@ -296,6 +299,7 @@ impl Planner<'_> {
             input: below.node,
             limit,
             offset,
+            ties,
         };
         Ok((Node::Limit(Arc::new(node)), rows))
     }
