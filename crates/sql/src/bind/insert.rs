@@ -86,7 +86,7 @@ impl Binder<'_> {
             handle,
             input,
             columns,
-            buffer,
+            buffer: buffer || checks.as_ref().is_some_and(|c| c.early),
             conflict,
             updated: updated.filter(|s| self.used[*s as usize]),
             checks,

@@ -188,9 +188,12 @@ impl Through {
     /// What new rows have to satisfy.
     pub fn take_checks(&mut self, row: &[Slot]) -> Option<RowChecks> {
         let views = std::mem::take(&mut self.checks);
+        let mut conditions = views.iter().flat_map(|v| &v.conditions);
+        let early = conditions.any(Expr::has_subquery);
         (!views.is_empty()).then(|| RowChecks {
             row: row.to_vec(),
             views,
+            early,
         })
     }
 }

@@ -85,14 +85,55 @@ pub fn set_row(row: &[Value], slots: &[u32], rt: &mut Rt<'_>) {
     }
 }
 
-/// WITH CHECK OPTION: 44000 when a view that the row was written through does not show it. Asked after the row is written, so that
-/// the constraints of its table speak first. The row's slots hold it from then on.
+/// The first of a statement's rows that a view refuses, found before any is written: its place, and the error.
+pub(super) type Refused = Option<(usize, Error)>;
+
+/// WITH CHECK OPTION, after the row in this place is written, so that the constraints of its table speak first: 44000 when a view that the row
+/// was written through does not show it. The row's slots hold it from then on.
 pub(super) fn check(
+    c: &RowChecks,
+    handle: &TableHandle,
+    (at, row): (usize, &[Value]),
+    refused: &Refused,
+    rt: &mut Rt<'_>,
+) -> Result<()> {
+    let error = match (c.early, refused) {
+        (false, _) => violation(c, handle, row, rt)?,
+        (true, Some((first, error))) if *first == at => Some(error.clone()),
+        (true, _) => {
+            set_row(row, &c.row, rt);
+            None
+        }
+    };
+    error.map_or(Ok(()), |e| Err(e.into()))
+}
+
+/// The first of these rows that a view refuses, where that is asked before the statement writes.
+pub(super) fn refused<'r>(
+    c: Option<&RowChecks>,
+    handle: &TableHandle,
+    rows: impl Iterator<Item = (usize, &'r [Value])>,
+    rt: &mut Rt<'_>,
+) -> Result<Refused> {
+    let Some(c) = c.filter(|c| c.early) else {
+        return Ok(None);
+    };
+    for (at, row) in rows {
+        rt.tick()?;
+        if let Some(error) = violation(c, handle, row, rt)? {
+            return Ok(Some((at, error)));
+        }
+    }
+    Ok(None)
+}
+
+/// 44000, if a view does not show the row.
+fn violation(
     c: &RowChecks,
     handle: &TableHandle,
     row: &[Value],
     rt: &mut Rt<'_>,
-) -> Result<()> {
+) -> Result<Option<Error>> {
     set_row(row, &c.row, rt);
     for v in &c.views {
         if holds(&v.conditions, rt)? {
@@ -108,9 +149,9 @@ pub(super) fn check(
         let namespace = catalog.schema.namespace(def.namespace);
         // It says whose rows the detail shows (`session::told`).
         let e = e.table(namespace.map_or("", |n| &n.name), &def.name);
-        return Err(e.into());
+        return Ok(Some(e));
     }
-    Ok(())
+    Ok(None)
 }
 
 pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
@@ -121,13 +162,19 @@ pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
         return set_columns(u, rt);
     }
     let mut seen = HashSet::default();
-    let (targets, rows) = read_update(u, 1, u.joined.then_some(&mut seen), rt)?;
-    let n = write_all(u, &targets, rt)?;
+    let (new, rows) = read_update(u, 1, u.joined.then_some(&mut seen), rt)?;
+    let n = write_all(u, &new, rt)?;
     Ok((rows, n))
 }
 
 /// New rows by their keys.
 type Targets = Vec<(Box<[u8]>, Vec<Value>)>;
+
+/// What an UPDATE will write.
+pub(super) struct New {
+    rows: Targets,
+    refused: Refused,
+}
 
 /// The rows of an UPDATE as they will be, and those of RETURNING. A key in `seen` is passed over; `first`: the number of the input's node.
 pub(super) fn read_update(
@@ -135,7 +182,7 @@ pub(super) fn read_update(
     first: usize,
     mut seen: Option<&mut HashSet<Box<[u8]>>>,
     rt: &mut Rt<'_>,
-) -> Result<(Targets, RowStore)> {
+) -> Result<(New, RowStore)> {
     let mut op = open(&u.input, first, rt)?;
     let mut targets = Targets::new();
     let mut rows = RowStore::new(u.returning.as_ref().map_or(0, |r| r.outputs.len()));
@@ -163,23 +210,25 @@ pub(super) fn read_update(
         rt.charge(key.len() + 40 + row.iter().map(value_bytes).sum::<usize>())?;
         targets.push((key, row));
     }
-    Ok((targets, rows))
+    let each = targets.iter().map(|(_, row)| &row[..]).enumerate();
+    let refused = refused(u.checks.as_ref(), &u.handle, each, rt)?;
+    let new = New {
+        rows: targets,
+        refused,
+    };
+    Ok((new, rows))
 }
 
 /// Writes what [`read_update`] gave; how many rows.
-pub(super) fn write_all(
-    u: &node::Update,
-    targets: &[(Box<[u8]>, Vec<Value>)],
-    rt: &mut Rt<'_>,
-) -> Result<u64> {
-    for (key, row) in targets {
+pub(super) fn write_all(u: &node::Update, new: &New, rt: &mut Rt<'_>) -> Result<u64> {
+    for (at, (key, row)) in new.rows.iter().enumerate() {
         rt.tick()?;
         rt.txn()?.update(&u.handle, key, row)?;
         if let Some(c) = &u.checks {
-            check(c, &u.handle, row, rt)?;
+            check(c, &u.handle, (at, row), &new.refused, rt)?;
         }
     }
-    Ok(targets.len() as u64)
+    Ok(new.rows.len() as u64)
 }
 
 /// UPDATE of columns that can be set in the bytes of the rows.

@@ -4,7 +4,7 @@
 //! arbiter indexes are remembered.
 
 use super::Rt;
-use super::dml::{check, open, push_returning, set_row};
+use super::dml::{Refused, check, open, push_returning, refused, set_row};
 use super::scan::holds;
 use super::simple::eval_all;
 use super::state::RowStore;
@@ -18,8 +18,8 @@ use txn::{InsertOutcome, Result, Stop};
 pub fn run(node: &Insert, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     let mut out = RowStore::new(node.returning.as_ref().map_or(0, |r| r.outputs.len()));
     if node.buffer {
-        let rows = read(node, 1, rt)?;
-        let n = put_all(node, rows, Some(&mut out), rt)?;
+        let new = read(node, 1, rt)?;
+        let n = put_all(node, new, Some(&mut out), rt)?;
         return Ok((out, n));
     }
     let mut op = open(&node.input, 1, rt)?;
@@ -28,6 +28,9 @@ pub fn run(node: &Insert, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     while op.next(rt)? {
         let row = eval_all(&node.columns, rt)?;
         if let Some(row) = put(node, row, &mut written, rt)? {
+            if let Some(c) = &node.checks {
+                check(c, &node.handle, (0, &row), &None, rt)?;
+            }
             give(node, &row, &mut out, rt)?;
             n += 1;
         }
@@ -35,8 +38,15 @@ pub fn run(node: &Insert, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     Ok((out, n))
 }
 
+/// What an INSERT will write.
+#[derive(Clone, Default)]
+pub(super) struct New {
+    pub rows: Vec<Vec<Value>>,
+    refused: Refused,
+}
+
 /// All rows to insert; `first`: the number of the input's node.
-pub(super) fn read(node: &Insert, first: usize, rt: &mut Rt<'_>) -> Result<Vec<Vec<Value>>> {
+pub(super) fn read(node: &Insert, first: usize, rt: &mut Rt<'_>) -> Result<New> {
     let mut op = open(&node.input, first, rt)?;
     let mut rows = Vec::new();
     while op.next(rt)? {
@@ -44,21 +54,54 @@ pub(super) fn read(node: &Insert, first: usize, rt: &mut Rt<'_>) -> Result<Vec<V
         rt.charge(24 + row.iter().map(value_bytes).sum::<usize>())?;
         rows.push(row);
     }
-    Ok(rows)
+    drop(op);
+    let mut new = New {
+        rows,
+        refused: None,
+    };
+    if node.checks.as_ref().is_some_and(|c| c.early) {
+        new.refused = refused_of(node, &mut new.rows, rt)?;
+    }
+    Ok(new)
+}
+
+/// The first row that a view refuses. What ON CONFLICT makes of a row is found out by a trial.
+fn refused_of(node: &Insert, rows: &mut [Vec<Value>], rt: &mut Rt<'_>) -> Result<Refused> {
+    if node.conflict.is_none() {
+        for row in rows.iter_mut() {
+            rt.txn()?.generate(&node.handle, row)?;
+        }
+        let each = rows.iter().map(|row| &row[..]).enumerate();
+        return refused(node.checks.as_ref(), &node.handle, each, rt);
+    }
+    let trial = rt.txn()?.begin_trial();
+    let (mut written, mut made) = (Written::default(), vec![]);
+    for (at, row) in rows.iter().enumerate() {
+        rt.tick()?;
+        if let Some(row) = put(node, row.clone(), &mut written, rt)? {
+            made.push((at, row));
+        }
+    }
+    rt.txn()?.end_trial(trial);
+    let each = made.iter().map(|(at, row)| (*at, &row[..]));
+    refused(node.checks.as_ref(), &node.handle, each, rt)
 }
 
 /// Inserts these rows, RETURNING into `out`; how many were inserted or updated.
 pub(super) fn put_all(
     node: &Insert,
-    rows: Vec<Vec<Value>>,
+    new: New,
     mut out: Option<&mut RowStore>,
     rt: &mut Rt<'_>,
 ) -> Result<u64> {
     let mut written = Written::default();
     let mut n = 0;
-    for row in rows {
+    for (at, row) in new.rows.into_iter().enumerate() {
         rt.tick()?;
         if let Some(row) = put(node, row, &mut written, rt)? {
+            if let Some(c) = &node.checks {
+                check(c, &node.handle, (at, &row), &new.refused, rt)?;
+            }
             if let Some(out) = &mut out {
                 give(node, &row, out, rt)?;
             }
@@ -72,7 +115,7 @@ pub(super) fn put_all(
 /// writes that will have been done by then.
 pub(super) fn returned(
     node: &Insert,
-    rows: &mut [Vec<Value>],
+    new: &mut New,
     before: impl Fn(&mut Rt<'_>) -> Result<()>,
     rt: &mut Rt<'_>,
 ) -> Result<(RowStore, Option<u64>)> {
@@ -80,11 +123,11 @@ pub(super) fn returned(
     if node.conflict.is_some() {
         let trial = rt.txn()?.begin_trial();
         before(rt)?;
-        let n = put_all(node, rows.to_vec(), Some(&mut out), rt)?;
+        let n = put_all(node, new.clone(), Some(&mut out), rt)?;
         rt.txn()?.end_trial(trial);
         return Ok((out, Some(n)));
     }
-    for row in rows {
+    for row in &mut new.rows {
         rt.tick()?;
         rt.txn()?.generate(&node.handle, row)?;
         give(node, row, &mut out, rt)?;
@@ -154,9 +197,6 @@ fn put(
             }
         }
     };
-    if let Some(c) = &node.checks {
-        check(c, &node.handle, &final_row, rt)?;
-    }
     Ok(Some(final_row))
 }
 

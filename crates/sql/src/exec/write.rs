@@ -15,7 +15,7 @@ use super::state::RowStore;
 use super::{Operator, Rt};
 use crate::expr::Slot;
 use crate::plan::node::{Delete, Insert, Merge, Node, Plan, Root, Update};
-use base::{Error, RelId, Value};
+use base::{Error, RelId};
 use foldhash::{HashMap, HashSet};
 use std::sync::Arc;
 use txn::{Result, Stop};
@@ -41,11 +41,11 @@ pub(super) fn run(plan: &Plan, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
 enum Pending<'p> {
     Insert {
         node: &'p Insert,
-        rows: Vec<Vec<Value>>,
+        new: insert::New,
         /// How many rows it wrote on trial.
         tried: Option<u64>,
     },
-    Update(&'p Update, Vec<(Box<[u8]>, Vec<Value>)>),
+    Update(&'p Update, dml::New),
     Delete(&'p Delete, Vec<Box<[u8]>>),
     Merge(&'p Merge, Vec<merge::Action>),
 }
@@ -54,8 +54,8 @@ impl Pending<'_> {
     /// Does it for a trial, and stays.
     fn try_out(&self, rt: &mut Rt<'_>) -> Result<()> {
         match self {
-            Pending::Insert { node, rows, .. } => insert::put_all(node, rows.clone(), None, rt)?,
-            Pending::Update(u, targets) => dml::write_all(u, targets, rt)?,
+            Pending::Insert { node, new, .. } => insert::put_all(node, new.clone(), None, rt)?,
+            Pending::Update(u, new) => dml::write_all(u, new, rt)?,
             Pending::Delete(d, keys) => dml::delete_all(d, keys, rt)?,
             Pending::Merge(m, actions) => merge::apply(m, actions.clone(), rt)?,
         };
@@ -65,14 +65,14 @@ impl Pending<'_> {
     /// Does it; how many rows were written.
     fn apply(self, out: Option<&mut RowStore>, rt: &mut Rt<'_>) -> Result<u64> {
         match self {
-            Pending::Insert { node, rows, tried } => {
-                let n = insert::put_all(node, rows, out, rt)?;
+            Pending::Insert { node, new, tried } => {
+                let n = insert::put_all(node, new, out, rt)?;
                 match tried {
                     Some(before) if before != n => Err(Stop::Restart),
                     _ => Ok(n),
                 }
             }
-            Pending::Update(u, targets) => dml::write_all(u, &targets, rt),
+            Pending::Update(u, new) => dml::write_all(u, &new, rt),
             Pending::Delete(d, keys) => dml::delete_all(d, &keys, rt),
             Pending::Merge(m, actions) => merge::apply(m, actions, rt),
         }
@@ -89,12 +89,7 @@ fn stepwise(plan: &Plan, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
             Root::Rows(n) => all(n, &step.slots, first, rt)?,
             root => {
                 let (mut rows, mut write) = read(root, first + 1, &mut claimed, rt)?;
-                if let Pending::Insert {
-                    node,
-                    rows: new,
-                    tried,
-                } = &mut write
-                {
+                if let Pending::Insert { node, new, tried } = &mut write {
                     let before = |rt: &mut Rt<'_>| pending.iter().try_for_each(|p| p.try_out(rt));
                     (rows, *tried) = insert::returned(node, new, before, rt)?;
                 }
@@ -142,15 +137,15 @@ fn read<'p>(
 ) -> Result<(RowStore, Pending<'p>)> {
     Ok(match root {
         Root::Insert(node) => {
-            let rows = insert::read(node, first, rt)?;
+            let new = insert::read(node, first, rt)?;
             let tried = None;
             let out = RowStore::new(node.returning.as_ref().map_or(0, |r| r.outputs.len()));
-            (out, Pending::Insert { node, rows, tried })
+            (out, Pending::Insert { node, new, tried })
         }
         Root::Update(u) => {
             let seen = claimed.entry(u.handle.storage.id).or_default();
-            let (targets, rows) = dml::read_update(u, first, Some(seen), rt)?;
-            (rows, Pending::Update(u, targets))
+            let (new, rows) = dml::read_update(u, first, Some(seen), rt)?;
+            (rows, Pending::Update(u, new))
         }
         Root::Delete(d) => {
             let seen = claimed.entry(d.handle.storage.id).or_default();

@@ -69,6 +69,8 @@ pub struct RowChecks {
     pub row: Vec<Slot>,
     /// The innermost view first.
     pub views: Vec<ViewCheck>,
+    /// A condition has a subquery, which must not see what the statement writes: it is asked before the first row is written.
+    pub early: bool,
 }
 
 /// What one view asks of new rows.
