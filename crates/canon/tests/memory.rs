@@ -255,6 +255,26 @@ async fn a_text_of_many_tokens_is_refused() {
     assert_eq!(one(&client, &rows).await, "100001");
 }
 
+/// The trees of many short statements take far more than their texts and tokens, which the limit allows here.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_of_many_statements_is_refused() {
+    if on_postgres() {
+        return;
+    }
+    let (server, _admin) = with_user(&[]).await;
+    let client = user(&server).await;
+    let limit = "SET canon.statement_memory = '128MB'";
+    client.batch_execute(limit).await.unwrap();
+    let all = client.batch_execute(&"SELECT 1;".repeat(1000)).await;
+    all.expect("a thousand");
+    let before = peak(&server);
+    let refused = client.batch_execute(&"SELECT 1;".repeat(60_000)).await;
+    assert_eq!(sqlstate(&refused.unwrap_err()), "53200");
+    let more = peak(&server) - before;
+    assert!(more < 400 << 10, "{more} kB");
+    assert_eq!(one(&client, "SELECT 2").await, "2");
+}
+
 /// Plans that sessions have left behind are a cache with a bound, in bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn plans_of_sessions_that_have_gone_take_little() {

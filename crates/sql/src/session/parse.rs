@@ -52,6 +52,9 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
             .iter()
             .filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF));
         let Some(first) = words.next() else { continue };
+        // The trees of short statements take far more than their tokens.
+        base::memory::check()?;
+        base::cancel::check_cancelled()?;
         let last = words.next_back().unwrap_or(first);
         let from = starts.byte(sql, first.span.start);
         let to = starts.byte(sql, last.span.end).max(from);
