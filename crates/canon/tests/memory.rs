@@ -129,6 +129,13 @@ async fn plans_that_multiply() {
     for how in ["", "MATERIALIZED", "NOT MATERIALIZED"] {
         assert_eq!(one(&client, &doubling(24, how)).await, "1", "{how}");
     }
+    // What BETWEEN compares several times is bound once.
+    for bounds in ["SYMMETRIC v AND v + 1", "v - v AND v + 1"] {
+        let level = |inner: String, _| format!("({inner} BETWEEN {bounds})::int");
+        let nested = (0..40).fold("v".to_owned(), level);
+        let sql = format!("SELECT sum({nested}) FROM generate_series(1, 3) v");
+        assert_eq!(one(&client, &sql).await.len(), 1, "{bounds}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

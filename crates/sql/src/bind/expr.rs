@@ -580,20 +580,48 @@ impl Binder<'_> {
         high: &Ast,
         env: &mut Env<'_, '_>,
     ) -> Result<Expr> {
-        let x = self.expr(expr, env)?;
+        let mut x = self.expr(expr, env)?;
         let symmetric = super::spelling::symmetric(low);
-        let low = self.expr(symmetric.unwrap_or(low), env)?;
-        let high = self.expr(high, env)?;
+        let mut low = self.expr(symmetric.unwrap_or(low), env)?;
+        let mut high = self.expr(high, env)?;
+        let mut computed = vec![];
+        if symmetric.is_some() || is_large(&x.expr) {
+            self.compute_once(&mut x, &mut computed);
+        }
+        if symmetric.is_some() {
+            self.compute_once(&mut low, &mut computed);
+            self.compute_once(&mut high, &mut computed);
+        }
         let mut within = |low: Bound, high: Bound| -> Result<Expr> {
             let a = self.operator(">=", x.clone(), low)?;
             let b = self.operator("<=", x.clone(), high)?;
             Ok(self.fold(Expr::And(vec![a.expr, b.expr])))
         };
-        if symmetric.is_none() {
-            return within(low, high);
+        let whole = match symmetric {
+            None => within(low, high)?,
+            Some(_) => {
+                let both = vec![within(low.clone(), high.clone())?, within(high, low)?];
+                self.fold(Expr::Or(both))
+            }
+        };
+        let around = computed.into_iter().rev();
+        Ok(around.fold(whole, |body, (slot, value)| Expr::Let {
+            slot,
+            value: Box::new(value),
+            body: Box::new(body),
+        }))
+    }
+
+    /// Puts what an expression reads several times in a slot, so that it stands in the expression, and is computed, once. A copy for each
+    /// reader would double with each level that such expressions nest. Rows are compared by their parts, and stay.
+    fn compute_once(&mut self, b: &mut Bound, computed: &mut Vec<(Slot, Expr)>) {
+        let plain = matches!(b.expr, Expr::Slot(_) | Expr::Const(_) | Expr::Param(_));
+        if plain || matches!(b.ty.ty, Type::Unknown | Type::Record) {
+            return;
         }
-        let both = vec![within(low.clone(), high.clone())?, within(high, low)?];
-        Ok(self.fold(Expr::Or(both)))
+        let slot = self.slot(String::new());
+        let value = std::mem::replace(&mut b.expr, Expr::Slot(slot));
+        computed.push((slot, value));
     }
 
     /// The element of an array at these places.
@@ -778,4 +806,13 @@ pub(crate) fn comparable(a: Type, b: Type) -> bool {
     }
     let ordered = !matches!(a, Type::Json | Type::Jsonb | Type::Record | Type::Unknown);
     ordered && family(a) == family(b)
+}
+
+/// Whether an expression is larger than one that an index is over may be expected to be.
+fn is_large(e: &Expr) -> bool {
+    let mut parts = 0;
+    e.any(&mut |_| {
+        parts += 1;
+        parts > 64
+    })
 }
