@@ -4,7 +4,7 @@ use super::jsonb::Made;
 use super::registry::{Registry, names::*};
 use super::{EvalContext, RowSource};
 use crate::types::ops::array;
-use crate::types::ops::regex::{Flags, compile, similar};
+use crate::types::ops::regex::{Flags, compile, similar, similar_part};
 use crate::types::ops::regex_run::{Groups, Pattern};
 use crate::types::text;
 use base::{Array, Error, Result, SqlState, Type, Value};
@@ -208,18 +208,17 @@ fn substring_similar(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let (pattern, esc) = (s(&a[1]), s(&a[2]));
     let mark = format!("{esc}\"");
     let parts: Vec<&str> = pattern.split(mark.as_str()).collect();
-    let inner = |p: &str| -> Result<String> {
-        let ere = similar(p, Some(esc))?;
-        Ok(ere["^(?:".len()..ere.len() - ")$".len()].into())
-    };
+    let inner = |p: &str| similar_part(p, Some(esc), false);
+    // As little as can be is in front of the part that is wanted.
+    let first = |p: &str| similar_part(p, Some(esc), true);
     let ere = match parts[..] {
         [whole] => format!("^({})$", inner(whole)?),
         // What is behind one separator alone is all of the rest.
-        [before, middle] => format!("^(?:{})({})$", inner(before)?, inner(middle)?),
+        [before, middle] => format!("^(?:{})({})$", first(before)?, inner(middle)?),
         [before, middle, after] => {
             format!(
                 "^(?:{})({})(?:{})$",
-                inner(before)?,
+                first(before)?,
                 inner(middle)?,
                 inner(after)?
             )

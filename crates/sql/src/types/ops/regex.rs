@@ -285,6 +285,11 @@ fn bracket(it: &mut Chars<'_>, out: &mut String) -> Result<()> {
 
 /// `similar_to_escape`: the ARE of a SIMILAR TO pattern. Without `esc` the escape character is `\`.
 pub fn similar(pattern: &str, esc: Option<&str>) -> Result<String> {
+    Ok(format!("^(?:{})$", similar_part(pattern, esc, false)?))
+}
+
+/// A part of a SIMILAR TO pattern as an ARE; with `lazy` each repetition takes as little as it can.
+pub fn similar_part(pattern: &str, esc: Option<&str>, lazy: bool) -> Result<String> {
     let esc = match esc {
         None => Some('\\'),
         Some(e) => {
@@ -299,7 +304,8 @@ pub fn similar(pattern: &str, esc: Option<&str>) -> Result<String> {
             first
         }
     };
-    let mut out = String::from("^(?:");
+    let least = if lazy { "?" } else { "" };
+    let mut out = String::new();
     let (mut after, mut in_class) = (false, false);
     for c in pattern.chars() {
         if after {
@@ -324,7 +330,14 @@ pub fn similar(pattern: &str, esc: Option<&str>) -> Result<String> {
                     out.push(c);
                     in_class = true;
                 }
-                '%' => out.push_str(".*"),
+                '%' => {
+                    out.push_str(".*");
+                    out.push_str(least);
+                }
+                '*' | '+' | '?' | '}' => {
+                    out.push(c);
+                    out.push_str(least);
+                }
                 '_' => out.push('.'),
                 '(' => out.push_str("(?:"),
                 '\\' | '.' | '^' | '$' => {
@@ -335,7 +348,6 @@ pub fn similar(pattern: &str, esc: Option<&str>) -> Result<String> {
             }
         }
     }
-    out.push_str(")$");
     Ok(out)
 }
 
