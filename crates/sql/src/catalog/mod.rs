@@ -380,24 +380,32 @@ pub fn namespaces<'a>(
     let named = search_path
         .iter()
         .filter_map(|n| schema.namespace_named(n).map(|n| n.id));
+    // By either of its names: `pg_temp`, or its own.
+    let is = |n: &str, id: Oid| schema.namespace_named(n).is_some_and(|n| n.id == id);
     let own = schema.temporary();
-    let own = own.filter(|_| !search_path.iter().any(|s| s == "pg_temp"));
+    let own = own.filter(|id| !search_path.iter().any(|n| is(n, *id)));
     own.into_iter()
         .chain(implicit.then_some(PG_CATALOG))
         .chain(named)
 }
 
-/// The schema in which unqualified new objects are made: the first of the path that exists. 3F000 when there is none.
+/// The schema in which unqualified new objects are made: the first of the path that exists. 3F000 when there is none. That of temporary
+/// objects comes with the first of these, which says TEMP.
 pub fn creation_namespace(schema: &Schema, search_path: &[String]) -> Result<Oid> {
-    search_path
-        .iter()
-        .find_map(|n| schema.namespace_named(n).map(|n| n.id))
-        .ok_or_else(|| {
-            Error::new(
-                SqlState::INVALID_SCHEMA_NAME,
-                "no schema has been selected to create in",
-            )
-        })
+    for name in search_path {
+        match schema.namespace_named(name) {
+            Some(n) => return Ok(n.id),
+            None if name == "pg_temp" => {
+                let what = "CREATE without TEMP while pg_temp is first in search_path";
+                return Err(Error::unsupported(what));
+            }
+            None => {}
+        }
+    }
+    Err(Error::new(
+        SqlState::INVALID_SCHEMA_NAME,
+        "no schema has been selected to create in",
+    ))
 }
 
 fn find_in(schema: &Schema, namespace: Oid, name: &str) -> Option<Resolved> {

@@ -193,11 +193,12 @@ pub fn reader_in(schema: &Schema, view: Oid, role: Oid) -> Oid {
     }
 }
 
-/// The schemas of a search path that the role may use. Names of missing ones are dropped.
+/// The schemas of a search path that the role may use. Names of missing ones are dropped, but for `pg_temp`, which may come yet.
 pub fn usable_path(schema: &Schema, role: Oid, path: &[String]) -> Vec<String> {
     let usable = |n: &&String| {
-        let n = schema.namespace_named(n);
-        n.is_some_and(|n| held_on_namespace(schema, role, n.id) & privilege::USAGE != 0)
+        let found = schema.namespace_named(n);
+        let held = |id| held_on_namespace(schema, role, id) & privilege::USAGE != 0;
+        found.map_or(*n == "pg_temp", |n| held(n.id))
     };
     path.iter().filter(usable).cloned().collect()
 }

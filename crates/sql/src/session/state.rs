@@ -453,12 +453,15 @@ impl<E: Engine> SessionContext for State<E> {
 
     fn schemas(&self, implicit: bool) -> Vec<String> {
         let schema = self.schema();
-        let mut names: Vec<String> = self.search_path().into_iter().collect();
-        names = privileges::usable_path(&schema, self.current_role.get(), &names);
-        if implicit && !names.iter().any(|n| n == "pg_catalog") {
-            names.insert(0, "pg_catalog".into());
+        let role = self.current_role.get();
+        let path = privileges::usable_path(&schema, role, &self.search_path());
+        let name = |id| schema.namespace(id).map(|n| n.name.clone());
+        if implicit {
+            let all = crate::catalog::namespaces(&schema, &path);
+            return all.filter_map(name).collect();
         }
-        names
+        let named = path.iter().filter_map(|n| schema.namespace_named(n));
+        named.map(|n| n.name.clone()).collect()
     }
 
     fn backend_pid(&self) -> i32 {
