@@ -7,7 +7,8 @@
 //! ```
 //! Canon runs a unit first, so PostgreSQL's session still shows the state before it. Where both have the same columns, only the rows are
 //! taken. Else canon gets a plain table in the relation's place, a *stand-in*: with PostgreSQL's columns, constraints and rows, and
-//! with `text` for a type that canon does not have. A stand-in's rows are taken anew when anything was written since.
+//! with `text` for a type that canon does not have. A stand-in is looked at again when anything was written since, and made anew where
+//! it is not what PostgreSQL has now.
 //!
 //! Everything goes through the two sessions of the script, since only they see what is not committed. Rows travel in files by `\copy`,
 //! whose form no `\pset` of the script changes.
@@ -28,13 +29,21 @@ const LARGEST: u64 = 200_000;
 
 pub struct Repair {
     stale: HashSet<String>,
-    /// Stand-ins, with the number of writes at which their rows were taken.
-    stand_ins: HashMap<String, u64>,
+    stand_ins: HashMap<String, StandIn>,
     writes: u64,
     /// Whether canon has the type.
     types: HashMap<String, bool>,
     directory: PathBuf,
     pub in_block: bool,
+}
+
+/// A table in a relation's place.
+struct StandIn {
+    /// The number of writes at which it was last what PostgreSQL has.
+    at: u64,
+    wanted: Form,
+    had: Option<Form>,
+    constraints: Vec<String>,
 }
 
 /// A relation as one side describes it.
@@ -70,7 +79,7 @@ impl Repair {
     pub fn before(&mut self, unit: &str, ours: &mut Psql, theirs: &mut Psql, book: &mut Book) {
         let words: HashSet<String> = statement::words(unit).into_iter().collect();
         let old = |w: &&String| {
-            let since = self.stand_ins.get(*w).is_some_and(|at| *at < self.writes);
+            let since = self.stand_ins.get(*w).is_some_and(|s| s.at < self.writes);
             self.stale.contains(*w) || since
         };
         let mut due: Vec<String> = words.iter().filter(old).cloned().collect();
@@ -197,20 +206,43 @@ impl Repair {
         let rows = self.rows(&quoted, &wanted, theirs);
         let plain = wanted.kind == "r" && !self.stand_ins.contains_key(name);
         if same && !is_view && plain {
-            return rows.is_some_and(|file| self.fill(&quoted, &wanted, &file, true, ours));
+            return rows.is_some_and(|file| {
+                self.has(&quoted, &wanted, &file, ours)
+                    || self.fill(&quoted, &wanted, &file, true, ours)
+            });
+        }
+        let constraints = self.constraints(&quoted, theirs);
+        let stays = self.stand_ins.get(name).is_some_and(|s| {
+            let form = s.wanted == wanted && s.had == had && had.is_some();
+            form && s.constraints == constraints
+        });
+        book.altered.insert(bare(name).to_owned());
+        if let Some(file) = rows.as_ref().filter(|_| stays)
+            && self.has(&quoted, &wanted, file, ours)
+        {
+            self.stand_ins.get_mut(name).expect("just found").at = self.writes;
+            return true;
         }
         if let Some(had) = had {
             self.attempt(&drop_of(&quoted, &had.kind), ours);
         }
         let made = self.make(&quoted, &wanted, ours);
-        self.stand_ins.insert(name.to_owned(), self.writes);
-        book.altered.insert(bare(name).to_owned());
         if let Some(file) = rows {
             self.fill(&quoted, &wanted, &file, false, ours);
         }
         if made {
-            self.constrain(&quoted, ours, theirs);
+            for c in &constraints {
+                let add = format!("ALTER TABLE {quoted} ADD CONSTRAINT {c};");
+                self.attempt(&add, ours);
+            }
         }
+        let stand_in = StandIn {
+            at: self.writes,
+            had: self.form(&quoted, ours, "ours"),
+            wanted,
+            constraints,
+        };
+        self.stand_ins.insert(name.to_owned(), stand_in);
         made
     }
 
@@ -245,15 +277,20 @@ impl Repair {
 
     /// Writes PostgreSQL's rows to a file.
     fn rows(&self, quoted: &str, form: &Form, theirs: &mut Psql) -> Option<PathBuf> {
-        let file = self.directory.join("rows");
         let count = self.fetch(&format!("SELECT count(*) FROM {quoted}"), theirs, "theirs")?;
         if count.first()?.first()?.parse::<u64>().ok()? > LARGEST {
             return None;
         }
-        let columns = columns(form);
-        let path = file.display();
-        let copy = format!("\\copy (SELECT {columns} FROM {quoted}) TO '{path}'");
+        let file = self.directory.join("rows");
+        let copy = copy_to(&file, quoted, form);
         is_done(&theirs.ask(&copy)).then_some(file)
+    }
+
+    /// Whether canon's relation has the rows of the file, in their order.
+    fn has(&self, quoted: &str, form: &Form, file: &Path, ours: &mut Psql) -> bool {
+        let own = self.directory.join("rows-ours");
+        let read = |path: &Path| std::fs::read(path).ok();
+        self.attempt(&copy_to(&own, quoted, form), ours) && read(&own) == read(file)
     }
 
     fn fill(&self, quoted: &str, form: &Form, file: &Path, again: bool, ours: &mut Psql) -> bool {
@@ -283,18 +320,16 @@ impl Repair {
         self.attempt(&full, ours) || self.attempt(&create(quoted, form, &known, false), ours)
     }
 
-    fn constrain(&self, quoted: &str, ours: &mut Psql, theirs: &mut Psql) {
+    /// PostgreSQL's constraints, each with its name.
+    fn constraints(&self, quoted: &str, theirs: &mut Psql) -> Vec<String> {
         let literal = quoted.replace('\'', "''");
         let query = format!(
             "SELECT pg_catalog.quote_ident(conname) || ' ' || pg_catalog.pg_get_constraintdef(oid) FROM pg_catalog.pg_constraint WHERE conrelid = pg_catalog.to_regclass('{literal}') AND contype IN ('p', 'u', 'c') ORDER BY contype DESC, conname"
         );
-        for row in self.fetch(&query, theirs, "theirs").unwrap_or_default() {
-            let definition = row.first().cloned().unwrap_or_default();
-            self.attempt(
-                &format!("ALTER TABLE {quoted} ADD CONSTRAINT {definition};"),
-                ours,
-            );
-        }
+        let rows = self.fetch(&query, theirs, "theirs").unwrap_or_default();
+        rows.into_iter()
+            .filter_map(|row| row.into_iter().next())
+            .collect()
     }
 }
 
@@ -319,6 +354,11 @@ fn quote(name: &str) -> String {
 
 fn bare(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
+}
+
+fn copy_to(file: &Path, quoted: &str, form: &Form) -> String {
+    let (columns, path) = (columns(form), file.display());
+    format!("\\copy (SELECT {columns} FROM {quoted}) TO '{path}'")
 }
 
 fn drop_of(quoted: &str, kind: &str) -> String {

@@ -57,7 +57,12 @@ pub fn block(text: &str) -> Block {
     effect
 }
 
+/// The text without its comments; those between `/*` and `*/` only where the text begins with one.
 fn without_comments(text: &str) -> String {
+    let mut text = text.trim_start();
+    while let Some((_, rest)) = text.strip_prefix("/*").and_then(|t| t.split_once("*/")) {
+        text = rest.trim_start();
+    }
     let line = |l: &str| l.split("--").next().unwrap_or_default().to_owned();
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -182,6 +187,7 @@ mod tests {
             ("CREATE MATERIALIZED VIEW mv AS SELECT 1", "view", "mv"),
             ("create type \"Mood\" as enum ()", "type", "mood"),
             ("CREATE UNIQUE INDEX i ON t (a)", "index", "i"),
+            ("/* CREATE INDEX x */\n/* * */ CREATE TABLE t ()", "table", "t"),
         ] {
             assert_eq!(made(text), Some((kind.into(), name.into())), "{text}");
         }

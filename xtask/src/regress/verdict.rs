@@ -82,7 +82,7 @@ impl Book {
                     |(at, _): (usize, &str)| lower[at + word.len()..].trim_start().starts_with('(');
                 defines || lower.match_indices(word).any(call)
             }
-            "trigger" | "rule" | "policy" | "index" | "statistics" => defines,
+            "trigger" | "rule" | "policy" | "index" | "statistics" | "server" => defines,
             _ => true,
         };
         let missing = words(unit).into_iter().find_map(|w| {
@@ -94,10 +94,11 @@ impl Book {
 
     /// Notes what a refused statement of PostgreSQL's made.
     pub fn refused(&mut self, unit: &str) {
-        // Operators and casts have no name, and these words stand in the place of one.
+        // These have no name, or are repaired; and these words stand in the place of a name.
+        const UNNAMED: &[&str] = &["table", "view", "operator", "cast", "transform"];
         const NO_NAMES: &[&str] = &["authorization", "mapping", "on", "as", "using", "for"];
         match made(unit) {
-            Some((kind, _)) if ["table", "view", "operator", "cast"].contains(&kind.as_str()) => {}
+            Some((kind, _)) if UNNAMED.contains(&kind.as_str()) => {}
             Some((_, name)) if NO_NAMES.contains(&name.as_str()) => {}
             Some((kind, name)) => {
                 self.missing.insert(name, kind);
