@@ -217,13 +217,13 @@ impl Given {
         let name = p.word()?;
         match name.as_str() {
             "format" => put(&mut self.format, p.text_value()?)?,
-            "freeze" => drop(p.boolean()?),
+            "freeze" => drop(p.boolean("freeze requires a Boolean value")?),
             "delimiter" => put(&mut self.delimiter, p.text_value()?)?,
             "null" => put(&mut self.null, p.text_value()?)?,
             "header" => {
                 let h = if p.opt(&["match"]) {
                     Header::Match
-                } else if p.boolean()? {
+                } else if p.boolean("header requires a Boolean value or \"match\"")? {
                     Header::Yes
                 } else {
                     Header::No
@@ -338,7 +338,8 @@ impl Given {
         if let Some(e) = &self.encoding
             && !matches!(
                 e.to_ascii_lowercase().replace(['-', '_'], "").as_str(),
-                "utf8" | "unicode"
+                // Bytes as they are, which the server takes if they are UTF-8.
+                "utf8" | "unicode" | "sqlascii"
             )
         {
             return Err(invalid(format!(
@@ -381,7 +382,10 @@ impl Given {
         };
         let header = self.header.unwrap_or(Header::No);
         if header == Header::Match && !from {
-            return Err(invalid("cannot use \"match\" with HEADER in COPY TO"));
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "cannot use \"match\" with HEADER in COPY TO",
+            ));
         }
         Ok(CopyOptions {
             format,
@@ -500,21 +504,18 @@ impl Words<'_> {
         }
     }
 
-    /// A Boolean, on when left out.
-    fn boolean(&mut self) -> Result<bool, Fault> {
-        match self.peek() {
-            None | Some(Token::Comma | Token::RParen) => Ok(true),
+    /// A Boolean, on when left out; `otherwise` says what is none.
+    fn boolean(&mut self, otherwise: &str) -> Result<bool, Fault> {
+        let on = match self.peek() {
+            None | Some(Token::Comma | Token::RParen) => return Ok(true),
             Some(Token::Number(n, _)) => {
-                let on = n != "0";
+                let on = (n == "0" || n == "1").then_some(n == "1");
                 self.next();
-                Ok(on)
+                on
             }
-            _ => {
-                let v = self.text_value()?;
-                super::settings::bool_of(&v)
-                    .ok_or_else(|| Fault::Other(invalid(format!("{v} requires a Boolean value"))))
-            }
-        }
+            _ => super::settings::bool_of(&self.text_value()?),
+        };
+        on.ok_or_else(|| Fault::Other(Error::new(SqlState::SYNTAX_ERROR, otherwise)))
     }
 }
 

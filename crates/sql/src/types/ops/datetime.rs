@@ -69,10 +69,9 @@ fn add_months_days(t: i64, i: &Interval) -> Result<i64> {
         f.day = f.day.min(calendar::days_in_month(f.year, f.month));
         t = f.to_timestamp().ok_or_else(err)?;
     }
-    let days = i64::from(i.days)
-        .checked_mul(USECS_PER_DAY)
-        .ok_or_else(err)?;
-    t.checked_add(days).ok_or_else(err)
+    // From the first instant to the last one there are more microseconds than an i64 holds.
+    let t = i128::from(t) + i128::from(i.days) * i128::from(USECS_PER_DAY);
+    i64::try_from(t).map_err(|_| err())
 }
 
 /// An instant plus an interval, months and days by the zone's clock.
