@@ -241,15 +241,15 @@ fn sql_standard(i: &Interval, out: &mut String) {
     if !negative && !positive {
         return out.push('0');
     }
-    let (y, m) = (i.months.abs() / 12, i.months.abs() % 12);
+    let months = i.months.unsigned_abs();
+    let (y, m, days) = (months / 12, months % 12, i.days.unsigned_abs());
     if (negative && positive) || (has_ym && (has_day || has_time)) {
         let s = |neg: bool| if neg { '-' } else { '+' };
         put!(
             out,
-            "{}{y}-{m} {}{} {}",
+            "{}{y}-{m} {}{days} {}",
             s(i.months < 0),
             s(i.days < 0),
-            i.days.abs(),
             s(i.micros < 0)
         );
         short_clock(i.micros, out);
@@ -262,7 +262,7 @@ fn sql_standard(i: &Interval, out: &mut String) {
         put!(out, "{y}-{m}");
     } else {
         if has_day {
-            put!(out, "{} ", i.days.abs());
+            put!(out, "{days} ");
         }
         short_clock(i.micros, out);
     }

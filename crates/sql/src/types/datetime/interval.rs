@@ -31,13 +31,12 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit of a word, singular, plural or abbreviated.
+    /// The unit of a word, singular, plural or abbreviated. As in PostgreSQL ten letters say which one it is.
     pub fn parse(w: &str) -> Option<Unit> {
+        let w = w.get(..10).unwrap_or(w);
         Some(match w.to_ascii_lowercase().as_str() {
-            "us" | "usec" | "usecs" | "usecond" | "useconds" | "microsecon" | "microsecond"
-            | "microseconds" => Unit::Microsecond,
-            "ms" | "msec" | "msecs" | "msecond" | "mseconds" | "millisecon" | "millisecond"
-            | "milliseconds" => Unit::Millisecond,
+            "us" | "usec" | "usecs" | "usecond" | "useconds" | "microsecon" => Unit::Microsecond,
+            "ms" | "msec" | "msecs" | "msecond" | "mseconds" | "millisecon" => Unit::Millisecond,
             "s" | "sec" | "secs" | "second" | "seconds" => Unit::Second,
             "m" | "min" | "mins" | "minute" | "minutes" => Unit::Minute,
             "h" | "hr" | "hrs" | "hour" | "hours" => Unit::Hour,
@@ -117,7 +116,7 @@ impl Sum {
     fn negate(&mut self) -> Option<()> {
         self.years = self.years.checked_neg()?;
         self.months = self.months.checked_neg()?;
-        self.days = -self.days;
+        self.days = self.days.checked_neg()?;
         self.micros = -self.micros;
         Some(())
     }
@@ -203,17 +202,19 @@ fn number(t: &str) -> Result<(i64, f64), Fail> {
     if digits.is_empty() || digits == "." || !ok(int) || !ok(frac) {
         return Err(Fail::Syntax);
     }
-    let whole: i64 = if int.is_empty() {
+    let whole: i128 = if int.is_empty() {
         0
     } else {
         int.parse().map_err(|_| Fail::TooLarge)?
     };
+    let whole = if negative { -whole } else { whole };
+    let whole = i64::try_from(whole).map_err(|_| Fail::TooLarge)?;
     let f: f64 = if frac.is_empty() {
         0.0
     } else {
         format!("0.{frac}").parse().map_err(|_| Fail::Syntax)?
     };
-    Ok(if negative { (-whole, -f) } else { (whole, f) })
+    Ok((whole, if negative { -f } else { f }))
 }
 
 /// Words, numbers and times. A sign belongs to what follows it, also behind blanks.
@@ -318,8 +319,11 @@ fn words(t: &str, style: IntervalStyle) -> Result<Sum, Fail> {
                 .ok_or(Fail::TooLarge)?;
         } else {
             let (mut whole, mut frac) = number(w)?;
+            if all_negative && whole > 0 {
+                whole = -whole;
+            }
             if all_negative {
-                (whole, frac) = (-whole.abs(), -frac.abs());
+                frac = -frac.abs();
             }
             let next_is_time = tokens.get(k + 1).is_some_and(|t| t.contains(':'));
             let unit = match unit {
