@@ -7,8 +7,9 @@
 //! | `trim(LEADING FROM x)`, `trim(FROM x)` | `trim(LEADING ' ' FROM x)`, `trim(x)` |
 //! | `substring(x SIMILAR p ESCAPE e)` | `substring(x, p, e)` |
 //! | `x BETWEEN SYMMETRIC a AND b` | `x BETWEEN symmetric(a) AND b`, which [`symmetric`] reads |
+//! | `RANGE '1 day'::interval PRECEDING` | `RANGE ('1 day'::interval) PRECEDING` |
 //!
-//! Both words are reserved, so no function has one of these names. PostgreSQL reads the new form, too: texts that the schema keeps have it.
+//! VARIADIC and SYMMETRIC are reserved, so no function has one of these names. PostgreSQL reads the new form, too: texts that the schema keeps have it.
 //!
 //! One pass finds them all, since a text may have as many as it has words.
 
@@ -16,7 +17,17 @@ use super::tokens::{Edit, edit, solid, word_of};
 use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-const WORDS: [&str; 4] = ["variadic", "trim", "similar", "symmetric"];
+const WORDS: [&str; 6] = [
+    "variadic",
+    "trim",
+    "similar",
+    "symmetric",
+    "preceding",
+    "following",
+];
+
+/// Tokens of a literal with its cast that are looked at, before PRECEDING or FOLLOWING.
+const CAST: usize = 8;
 
 /// A parenthesis or bracket that is open, or the whole text: what has begun in it and goes on. Places are those of `solid`.
 #[derive(Default)]
@@ -90,6 +101,18 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             "and" => {
                 for from in std::mem::take(&mut here.symmetric) {
                     opened.push(change(from, 0, Some(Token::LParen)));
+                    edits.push(change(k, 0, Some(Token::RParen)));
+                }
+            }
+            "preceding" | "following" => {
+                let begins = |j: &usize| {
+                    let after = ["range", "rows", "groups", "between", "and"];
+                    matches!(token(*j), Token::SingleQuotedString(_))
+                        && token(j + 1) == &Token::DoubleColon
+                        && after.iter().any(|w| is(j - 1, w))
+                };
+                if let Some(from) = (k.saturating_sub(CAST).max(1)..k).rev().find(begins) {
+                    edits.push(change(from, 0, Some(Token::LParen)));
                     edits.push(change(k, 0, Some(Token::RParen)));
                 }
             }
