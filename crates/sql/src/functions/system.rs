@@ -89,8 +89,19 @@ fn size_bytes(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
             format!("invalid size: \"{t}\""),
         )
     };
-    let cut = t.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(t.len());
-    let n = crate::types::numeric::parse(&t[..cut]).map_err(|_| bad())?;
+    // `1e3 kB`: what follows says whether a letter begins an exponent.
+    let is_exponent = |at: usize| {
+        let behind = t[at + 1..].trim_start_matches(['+', '-']);
+        t[at..].starts_with(['e', 'E']) && behind.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let mut letters = t.char_indices().filter(|(_, c)| c.is_ascii_alphabetic());
+    let cut = letters.find(|(at, _)| !is_exponent(*at));
+    let cut = cut.map_or(t.len(), |(at, _)| at);
+    let n = crate::types::numeric::parse(t[..cut].trim_end());
+    let n = n.map_err(|e| match e.code() {
+        SqlState::NUMERIC_VALUE_OUT_OF_RANGE => e,
+        _ => bad(),
+    })?;
     let shift = match t[cut..].trim().to_ascii_lowercase().as_str() {
         "" | "bytes" | "b" => 0,
         "kb" => 10,
@@ -400,6 +411,7 @@ mod tests {
             ("pg_size_pretty", &["10240::int8"], "10 kB"),
             ("pg_size_pretty", &["123456789::int8"], "118 MB"),
             ("pg_size_bytes", &["1.5 kB"], "1536"),
+            ("pg_size_bytes", &["-10e-1 MB"], "-1048576"),
             (
                 "format_type",
                 &["1043::oid", "#24"],
