@@ -187,7 +187,11 @@ mod tests {
             ("CREATE MATERIALIZED VIEW mv AS SELECT 1", "view", "mv"),
             ("create type \"Mood\" as enum ()", "type", "mood"),
             ("CREATE UNIQUE INDEX i ON t (a)", "index", "i"),
-            ("/* CREATE INDEX x */\n/* * */ CREATE TABLE t ()", "table", "t"),
+            (
+                "/* CREATE INDEX x */\n/* * */ CREATE TABLE t ()",
+                "table",
+                "t",
+            ),
         ] {
             assert_eq!(made(text), Some((kind.into(), name.into())), "{text}");
         }

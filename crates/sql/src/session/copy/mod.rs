@@ -382,10 +382,8 @@ impl Given {
         };
         let header = self.header.unwrap_or(Header::No);
         if header == Header::Match && !from {
-            return Err(Error::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "cannot use \"match\" with HEADER in COPY TO",
-            ));
+            let what = "cannot use \"match\" with HEADER in COPY TO";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
         }
         Ok(CopyOptions {
             format,
