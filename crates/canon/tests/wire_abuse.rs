@@ -594,6 +594,44 @@ async fn sockets() {
     .await;
 }
 
+/// Strangers that say nothing take no place of `max_connections`, and of many the oldest have to go. Each has one file here.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_strangers_keep_nobody_out() {
+    use std::io::Read;
+    if common::on_postgres() {
+        return;
+    }
+    const SEATS: usize = 4;
+    let server = Server::start_with(&[("CANON_MAX_CONNECTIONS", "4")]).await;
+    let first = server.connect().await;
+    let files = left::open_files(&server);
+    let silent = |n: usize| -> Vec<Raw> { (0..n).map(|_| Raw::connect(&server)).collect() };
+    let strangers = tokio::task::block_in_place(|| silent(400));
+    let mut seated = vec![first];
+    while seated.len() < SEATS {
+        seated.push(server.connect().await);
+    }
+    let full = common::connect_to(&server.config()).await;
+    let full = full.expect_err("all seats are taken");
+    assert_eq!(common::sqlstate(&full), "53300");
+    // Those that came first were closed; others may stay.
+    let more = tokio::task::block_in_place(|| silent(100));
+    let mut oldest = strangers.into_iter();
+    let mut closed = oldest.next().expect("the first of them");
+    let end = tokio::task::block_in_place(|| closed.0.read(&mut [0]));
+    assert_eq!(end.expect("closed in good order"), 0);
+    let open = left::open_files(&server);
+    let most = files + (SEATS - 1) + SEATS + 256;
+    // A few may be of the log, or on their way out.
+    assert!(open <= most + 16, "{open} files, {files} before");
+    for c in &seated {
+        c.batch_execute("SELECT 1")
+            .await
+            .expect("who is in stays in");
+    }
+    drop((more, oldest));
+}
+
 /// Past the limit: 53300, and room again as soon as somebody leaves.
 #[tokio::test(flavor = "multi_thread")]
 async fn too_many_connections() {

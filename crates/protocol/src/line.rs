@@ -68,6 +68,21 @@ impl<S> Line<S> {
         matches!(self, Line::Secured(_))
     }
 
+    /// The socket. `S` is the type that the connection was made with. None: a handshake has failed.
+    pub fn socket(&self) -> Option<&S>
+    where
+        S: 'static,
+    {
+        match self {
+            Line::Plain(s) => Some(s),
+            Line::Secured(secured) => {
+                let socket: &dyn Any = &**secured.stream.get_ref().0;
+                socket.downcast_ref()
+            }
+            Line::Gone => None,
+        }
+    }
+
     /// The binding that both ends can name: `None` of a plain connection.
     pub fn end_point(&self) -> Option<&[u8]> {
         match self {

@@ -97,7 +97,7 @@ const FILES: u64 = 128;
 /// A connection is a file to the system, which commonly allows a process 1024 until it asks for more.
 fn raise_open_files(config: &Config) {
     let limit = env::disk::raise_open_files();
-    let wanted = u64::from(config.max_connections) + FILES;
+    let wanted = connections::most_open(config.max_connections) + FILES;
     if let Some(limit) = limit.filter(|limit| *limit < wanted) {
         warn!(
             limit,

@@ -79,6 +79,66 @@ async fn two_servers_and_a_witness_fail_over_by_themselves() {
     has_all(&nodes[1 - leads], &acknowledged).await;
 }
 
+/// Keeps so many connections open that say nothing: one that is closed is opened again.
+fn keep_silent(port: u16, count: usize, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
+    use std::io::Read;
+    use std::net::TcpStream;
+    let open = move || {
+        let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(stream)
+    };
+    std::thread::spawn(move || {
+        let mut all: Vec<Option<TcpStream>> = (0..count).map(|_| open()).collect();
+        let mut closed = 0;
+        while !stop.load(Ordering::SeqCst) {
+            for stream in &mut all {
+                let read = stream.as_mut().map(|s| s.read(&mut [0]));
+                let waits = |e: &std::io::Error| e.kind() == std::io::ErrorKind::WouldBlock;
+                if !matches!(&read, Some(Err(e)) if waits(e)) {
+                    closed += 1;
+                    *stream = open();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        closed
+    })
+}
+
+/// Strangers hold all places of the witness for those that have not proven themselves. Members come in all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_strangers_do_not_keep_members_out_of_a_witness() {
+    if skip() {
+        return;
+    }
+    let a = node("a", None, &[]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let w = witness("w", &b.server);
+    for n in [&a, &b, &w] {
+        can_fail_over(n).await;
+    }
+    let mut nodes = [a, b];
+    prepare(&nodes).await;
+    // Its connections to the witness go with it.
+    nodes[1].server.kill();
+    let stop = Arc::new(AtomicBool::new(false));
+    let strangers = keep_silent(w.server.port, 300, stop.clone());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    nodes[1].server.launch();
+    nodes[1].server.ready().await;
+    follows(&nodes[1]).await;
+    can_fail_over(&nodes[1]).await;
+    nodes[0].server.kill();
+    let writers = Writers::start(&nodes[1..], 1);
+    writers.more(10, &nodes).await;
+    stop.store(true, Ordering::SeqCst);
+    let closed = strangers.join().expect("they end");
+    assert!(closed >= 44, "{closed} of 300 strangers had to go");
+    let acknowledged = writers.end().await;
+    has_all(&nodes[1], &acknowledged).await;
+}
+
 /// Without a witness the loss of one stops the other one's commits only until the members have agreed to go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_servers_the_one_that_votes_goes_on_alone() {

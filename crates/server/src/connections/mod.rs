@@ -22,10 +22,11 @@ mod keeper;
 mod look;
 mod lost;
 mod metered;
-
+mod seats;
 pub(crate) mod socket;
 pub(crate) mod startup;
 pub(crate) mod tell;
+mod unproven;
 pub(crate) mod visitor;
 pub mod waiting;
 pub mod wire;
@@ -36,6 +37,7 @@ use crate::replication::{Senders, members, send};
 use base::{Error, Result, SqlState};
 use connection::End;
 use cores::{Core, Cores};
+use seats::{Seats, Standing};
 use socket::{Inner, Socket};
 use sql::engine::Engine;
 use sql::session::{ClientSide, Reason, Severity, Shared};
@@ -48,6 +50,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
+use unproven::{Notice, Unproven};
 use visitor::{Origin, Visitor};
 use wire::{Stream, Wire};
 
@@ -57,8 +60,15 @@ const READS_LIMIT: Duration = Duration::from_secs(1);
 const STARTUP_LIMIT: Duration = Duration::from_secs(60);
 /// How long a client gets to take the error that ends its connection.
 const LINGER: Duration = Duration::from_secs(1);
+/// Places beside `max_connections` for connections that have not proven who they are.
+const MORE: usize = 256;
 /// How often time limits are looked at.
 const TICK: Duration = Duration::from_millis(5);
+
+/// Most files that connections have open: those that are seated, and those that have not proven who they are.
+pub fn most_open(max_connections: u32) -> u64 {
+    2 * u64::from(max_connections) + MORE as u64
+}
 
 /// The server's side of all connections.
 pub struct Connections<E: Engine> {
@@ -66,6 +76,10 @@ pub struct Connections<E: Engine> {
     pub entrance: Entrance,
     secret: [u8; 32],
     looks: look::Looks,
+    /// Connections that have not proven who they are.
+    unproven: Arc<Unproven>,
+    /// Those that have, up to `max_connections`.
+    seats: Arc<Seats>,
     open: AtomicUsize,
     closing: AtomicBool,
     /// Then replicas go, too; how many of the connections they are.
@@ -99,7 +113,11 @@ impl<E: Engine> Connections<E> {
                 format!("could not start the connections' threads: {e}"),
             )
         })?;
+        let most = shared.max_connections as usize;
         Ok(Arc::new(Connections {
+            // As many may log in at the same time as may be there.
+            unproven: Unproven::of(most + MORE),
+            seats: Seats::of(most),
             shared,
             entrance,
             secret,
@@ -156,10 +174,8 @@ impl<E: Engine> Connections<E> {
                         local: is_local(&address),
                     };
                     let from = socket2::SockRef::from(&stream).cpu_affinity().ok();
-                    let stream = stream.into_std();
-                    let options = stream.as_ref().ok().and_then(|s| s.try_clone().ok());
-                    let stream = stream.map(mio::net::TcpStream::from_std);
-                    self.clone().spawn(stream, origin, options, from);
+                    let stream = stream.into_std().map(mio::net::TcpStream::from_std);
+                    self.clone().spawn(stream, origin, from);
                 }
                 Err(e) => accept_failed(&e).await,
             }
@@ -176,7 +192,7 @@ impl<E: Engine> Connections<E> {
                         local: true,
                     };
                     let stream = stream.into_std().map(mio::net::UnixStream::from_std);
-                    self.clone().spawn(stream, origin, None, None);
+                    self.clone().spawn(stream, origin, None);
                 }
                 Err(e) => accept_failed(&e).await,
             }
@@ -200,7 +216,6 @@ impl<E: Engine> Connections<E> {
         self: Arc<Self>,
         stream: std::io::Result<T>,
         origin: Origin,
-        options: Option<std::net::TcpStream>,
         from: Option<usize>,
     ) {
         let core = self.cores.pick(from).clone();
@@ -212,65 +227,70 @@ impl<E: Engine> Connections<E> {
             Err(e) => return warn!(error = %e, "could not take a connection"),
         };
         let (own, peer) = (core.clone(), socket.peer());
-        let before = self.open.fetch_add(1, Ordering::SeqCst);
-        let full = before >= self.shared.max_connections as usize;
+        self.open.fetch_add(1, Ordering::SeqCst);
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        let (place, mut notice) = self.unproven.enter();
         let account = self.shared.sessions.memory.account();
         let serve = async move {
             let left = Left(&*self);
             let mut wire = Wire::new(socket);
-            if full {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            } else {
-                self.accepted.fetch_add(1, Ordering::Relaxed);
-            }
-            let whole = (&mut wire, peer, options);
-            let end = self.serve(whole, &origin, full, &own).await;
+            let mut standing = Standing::new(place, self.seats.clone());
+            let whole = (&mut wire, peer);
+            let starting = (&mut standing, &mut notice);
+            let end = self.serve(whole, &origin, starting, &own).await;
             if let End::Fatal(e) = end {
                 debug!(code = %e.code(), error = %e, "connection ended");
                 wire.out.error(Severity::Fatal, &e);
-                // Whoever does not read it does not get it.
-                _ = tokio::time::timeout(LINGER, wire.last_words()).await;
+                tokio::select! {
+                    // Whoever does not read it does not get it.
+                    _ = tokio::time::timeout(LINGER, wire.last_words()) => {}
+                    () = notice.given() => {}
+                }
             }
-            drop(wire);
+            drop((wire, standing));
             drop(left);
         };
         core.run(metered::Metered::new(serve, account));
     }
 
-    async fn serve<S: Stream>(
+    async fn serve<T: Inner + 'static>(
         &self,
-        (wire, peer, options): (
-            &mut Wire<S>,
-            Arc<dyn ClientSide>,
-            Option<std::net::TcpStream>,
-        ),
+        (wire, peer): (&mut Wire<Socket<T>>, Arc<dyn ClientSide>),
         origin: &Origin,
-        full: bool,
+        (standing, notice): (&mut Standing, &mut Notice),
         core: &Arc<Core>,
     ) -> End {
-        let starting = startup::start(wire, self, origin, full);
+        let starting = startup::start(wire, self, origin, standing);
         let started = tokio::select! {
             started = tokio::time::timeout(STARTUP_LIMIT, starting) => started,
             // It may wait for this server to serve, which it will not.
             () = self.over() => return End::Client,
+            () = notice.given() => {
+                debug!("a connection that has not proven itself makes room for another one");
+                return End::Client;
+            }
         };
         let started = match started {
             Err(_) => return End::Client,
             Ok(Err(e)) if e.code() == SqlState::CONNECTION_FAILURE => return End::Client,
-            Ok(Err(e)) => return End::Fatal(e),
+            Ok(Err(e)) => {
+                if standing.was_refused() {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                }
+                return End::Fatal(e);
+            }
             Ok(Ok(None)) => return End::Client,
             Ok(Ok(Some(s))) => s,
         };
         if wire.send().await.is_err() {
             return End::Client;
         }
-        if let (Started::Session(session), Some(socket)) = (&started, &options)
+        if let (Started::Session(session), Some(socket)) = (&started, wire.stream.socket())
             && session.handle().activity.lock().between_nodes
         {
             // A node that is cut off may have locks here that others wait for.
-            protocol::dial::notice_loss(socket);
+            socket.notice_loss();
         }
-        drop(options);
         match started {
             Started::Session(mut session) => {
                 session.handle().set_peer(peer);

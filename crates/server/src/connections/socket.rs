@@ -25,6 +25,9 @@ pub trait Inner: Source + Read + Write + Unpin + Send {
 
     /// The processor that took the last packet.
     fn from(&self) -> Option<usize>;
+
+    /// The other end is a node that works here for its clients: its loss is noticed soon.
+    fn notice_loss(&self) {}
 }
 
 impl Inner for TcpStream {
@@ -34,6 +37,10 @@ impl Inner for TcpStream {
 
     fn from(&self) -> Option<usize> {
         socket2::SockRef::from(self).cpu_affinity().ok()
+    }
+
+    fn notice_loss(&self) {
+        protocol::dial::notice_loss(self);
     }
 }
 
@@ -80,6 +87,11 @@ impl<T: Inner> Socket<T> {
     /// hand-over.
     pub fn may_move(&mut self) {
         self.choice = Some(CoreChoice::default());
+    }
+
+    /// See [`Inner::notice_loss`].
+    pub fn notice_loss(&self) {
+        self.inner.notice_loss();
     }
 
     /// Who is at the other end.

@@ -16,6 +16,8 @@
 //!
 //! A replica looks at the primary's newest schema first (`look`).
 //!
+//! Until it has proven who it is a connection stands in a room of limited size (`unproven`), and has no seat of `max_connections` (`seats`).
+//!
 //! `replication=canon` asks for a connection of a replica (`replication::send`), `replication=forward` for one that does the work of
 //! another node's sessions (`forward`): the role must be a superuser or have REPLICATION.
 //!
@@ -30,7 +32,8 @@
 
 use super::Connections;
 use super::look::Look;
-use super::visitor::{Origin, Visitor, too_many};
+use super::seats::Standing;
+use super::visitor::{Origin, Visitor};
 use super::wire::{Stream, Wire, gone};
 use crate::entrance::access::{self, Method, Wants};
 use crate::entrance::roles::{is_valid, may_log_in, verifier};
@@ -123,22 +126,13 @@ pub async fn start<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
     connections: &Connections<E>,
     origin: &Origin,
-    full: bool,
+    standing: &mut Standing,
 ) -> Result<Option<Started<E>>> {
     let Some(hello) = hello(wire, connections, origin).await? else {
         return Ok(None);
     };
-    // Cancel requests pass when there is no room for more, and nodes: commits of the sessions that have all places may wait for these.
-    let node = match hello.purpose {
-        Some(Purpose::Control) => true,
-        Some(Purpose::Replica) => hello.proves,
-        _ => false,
-    };
-    if full && !node {
-        return Err(too_many());
-    }
     let user = hello.user.clone();
-    let started = enter(wire, connections, origin, hello, full).await;
+    let started = enter(wire, connections, origin, hello, standing).await;
     if let Err(e) = &started
         && is_refusal(e)
     {
@@ -174,7 +168,7 @@ async fn enter<S: Stream, E: Engine>(
     connections: &Connections<E>,
     origin: &Origin,
     hello: Hello,
-    full: bool,
+    standing: &mut Standing,
 ) -> Result<Option<Started<E>>> {
     if !origin.local && !wire.stream.is_secured() && !connections.entrance.allow_plain_network {
         return Err(plain_refused());
@@ -182,17 +176,24 @@ async fn enter<S: Stream, E: Engine>(
     if hello.purpose == Some(Purpose::Terms) {
         // The proof is the login: such a connection reads and writes nothing.
         prove(wire, connections, Purpose::Terms).await?;
+        standing.proven();
         wire.out.authentication_ok();
         wire.out.ready(TxnStatus::Idle);
         return Ok(Some(Started::Terms));
     }
     if hello.purpose == Some(Purpose::Control) {
         prove(wire, connections, Purpose::Control).await?;
+        standing.proven();
         wire.out.authentication_ok();
         wire.out.ready(TxnStatus::Idle);
         return Ok(Some(Started::Control));
     }
     authenticate(wire, connections, origin, &hello).await?;
+    // Nodes pass where no seat is free: commits of the sessions that have all of them may wait for these.
+    if hello.purpose != Some(Purpose::Replica) || !hello.proves {
+        standing.proven();
+        standing.has_to_sit()?;
+    }
     if hello.purpose.is_none() && hello.proves {
         prove(wire, connections, Purpose::Proxy).await?;
     }
@@ -211,6 +212,7 @@ async fn enter<S: Stream, E: Engine>(
         if hello.proves {
             member = Some(prove(wire, connections, purpose).await?);
         }
+        standing.proven();
         if purpose == Purpose::Sessions && member.is_none() {
             return Err(Error::new(
                 SqlState::INVALID_AUTHORIZATION,
@@ -228,7 +230,7 @@ async fn enter<S: Stream, E: Engine>(
                 number: said(MEMBER).and_then(|p| p.1.parse().ok()),
                 leases: said(LEASES).is_some_and(|p| p.1 == "on"),
                 acks: said(ACKS).is_some_and(|p| p.1 == "on"),
-                full,
+                full: !standing.sits(),
             };
             return Ok(Some(Started::Replica(visitor)));
         }

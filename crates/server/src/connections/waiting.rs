@@ -11,6 +11,7 @@
 //! Left out on purpose: letting in who has been accepted when the copy comes.
 
 use super::startup;
+use super::unproven::Unproven;
 use super::wire::Wire;
 use crate::replication::Membership;
 use crate::replication::members::{self, Members};
@@ -34,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 const FIRST: Duration = Duration::from_secs(10);
 /// For the last words to one that does not read them.
 const LAST: Duration = Duration::from_secs(1);
-/// Most connections that are answered at once; others wait to be accepted.
+/// Most connections that have not proven themselves; a further one pushes out the oldest.
 const MOST: usize = 256;
 
 /// The way to the control plane.
@@ -104,29 +105,33 @@ async fn accept(
     if door.is_none() {
         tokio::time::sleep(PATIENCE).await;
     }
-    let here = Arc::new(tokio::sync::Semaphore::new(MOST));
+    let here = Unproven::of(MOST);
     loop {
-        let place = here.clone().acquire_owned().await;
         match listeners[i].accept().await {
             Ok((socket, address)) => {
                 let (why, door, tls) = (why.clone(), door.clone(), tls.clone());
+                let (place, mut notice) = here.enter();
                 // It outlives the acceptor, so that who was accepted is answered.
                 tokio::spawn(async move {
-                    match door {
-                        None => {
+                    let local = super::is_local(&address);
+                    let answered = async {
+                        let door = door.as_ref();
+                        let Some(door) = door else {
                             let refuse = refuse(socket, &why, tls.as_deref());
                             _ = tokio::time::timeout(SILENCE, refuse).await;
-                        }
-                        Some(door) => {
-                            let local = super::is_local(&address);
-                            if let Some(mut wire) =
-                                let_in(socket, &why, &door, tls.as_deref(), local).await
-                            {
-                                // One that has proven itself needs no place.
-                                drop(place);
-                                hear(&mut wire, &door).await;
-                            }
-                        }
+                            return None;
+                        };
+                        let let_in = let_in(socket, &why, door, tls.as_deref(), local);
+                        let_in.await.map(|wire| (wire, door))
+                    };
+                    let proven = tokio::select! {
+                        proven = answered => proven,
+                        () = notice.given() => None,
+                    };
+                    // One that has proven itself needs no place.
+                    drop(place);
+                    if let Some((mut wire, door)) = proven {
+                        hear(&mut wire, door).await;
                     }
                 });
             }
