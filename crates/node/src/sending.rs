@@ -49,6 +49,8 @@ pub enum Event {
     /// From the replica, after its `Hello`.
     Message(Message),
     Done(Done),
+    /// The replica has taken some of what waited to be written to it.
+    Taken,
     /// Something may be durable, or published.
     Moved,
     /// About 10 ms have passed.
@@ -243,6 +245,7 @@ impl Sending {
                     Err(e) => self.failed = Some(e),
                 }
             }
+            Event::Taken => self.heard = now,
             Event::Moved if self.gathers(now) => {}
             Event::Moved => self.feed(),
             Event::Time => {

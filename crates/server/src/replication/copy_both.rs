@@ -138,22 +138,37 @@ impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
                 written,
                 ..
             } = self;
-            tokio::select! {
+            let written = tokio::select! {
                 n = reader.read_buf(input) => match n {
                     Ok(0) => return Err(lost(&io::ErrorKind::UnexpectedEof.into())),
-                    Ok(_) => {}
+                    Ok(_) => 0,
                     Err(e) => return Err(lost(&e)),
                 },
                 n = writer.write(&out[*written..]), if *written < out.len() => {
-                    *written += n.map_err(|e| lost(&e))?;
-                    if *written == out.len() {
-                        out.clear();
-                        *written = 0;
-                        if out.capacity() > KEEP {
-                            *out = Vec::new();
-                        }
-                    }
+                    n.map_err(|e| lost(&e))?
                 }
+            };
+            if written > 0 {
+                self.wrote(written);
+            }
+        }
+    }
+
+    /// Writes some of what waits. May be dropped and called again.
+    pub async fn write(&mut self) -> Result<()> {
+        let n = self.writer.write(&self.out[self.written..]).await;
+        self.wrote(n.map_err(|e| lost(&e))?);
+        Ok(())
+    }
+
+    /// So many bytes are written.
+    fn wrote(&mut self, n: usize) {
+        self.written += n;
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+            if self.out.capacity() > KEEP {
+                self.out = Vec::new();
             }
         }
     }

@@ -576,10 +576,11 @@ impl Carrier {
             }
             let gathers = self.gathers();
             tokio::select! {
-                m = link.next_as(Heard::decode) => match m? {
-                    Heard::Message(m) => self.event(Event::Message(m), link.pending()),
-                    Heard::Medium(Medium::Offer { name }) => self.offered(name, link),
-                    Heard::Medium(_) => return Err(broken("a word about a ring that a replica does not say")),
+                heard = hear(link, self.member) => match heard? {
+                    Some(Heard::Message(m)) => self.event(Event::Message(m), link.pending()),
+                    Some(Heard::Medium(Medium::Offer { name })) => self.offered(name, link),
+                    Some(Heard::Medium(_)) => return Err(broken("a word about a ring that a replica does not say")),
+                    None => self.event(Event::Taken, link.pending()),
                 },
                 Some(done) = self.jobs.next(), if !self.jobs.is_empty() => {
                     let done = done.map_err(|e| Error::internal(e.to_string()))?;
@@ -696,6 +697,18 @@ impl Carrier {
         if let Some(end) = self.bell.take() {
             link.send_with(|out| Medium::Bell { end }.encode(out));
         }
+    }
+}
+
+/// What the other end says. None: it has taken some of what waits for it. A stranger for which much waits is not listened to: what it asks for would wait too, and
+/// memory would grow for as long as it does not read. What a member says has to be heard, as commits wait for it.
+async fn hear<S: AsyncRead + AsyncWrite>(
+    link: &mut CopyBoth<S>,
+    member: bool,
+) -> Result<Option<Heard>> {
+    match member || Sending::has_room(link.pending()) {
+        true => link.next_as(Heard::decode).await.map(Some),
+        false => link.write().await.map(|()| None),
     }
 }
 
