@@ -19,6 +19,37 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::Client;
 
+/// A client of a replica does not read the answer to what was forwarded. The primary ends the session that works for it, and gives back what it has locked: a client
+/// that is there and one that is gone look alike from there. A client of the primary itself may take longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_a_replica_that_does_not_read_loses_its_session() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let r = replica(&p, "r").await;
+    let c = p.connect().await;
+    rows(&c, "CREATE TABLE t (id int PRIMARY KEY, n int, long text)").await;
+    rows(
+        &c,
+        "INSERT INTO t SELECT g, 0, repeat('x', 100000) FROM generate_series(1, 500) g",
+    )
+    .await;
+    let mut raw = Raw::session(&r);
+    raw.send(&query(b"BEGIN"));
+    raw.until(b'Z').expect("a block");
+    // Far more than the sockets between the three hold.
+    raw.send(&query(b"SELECT * FROM t FOR UPDATE"));
+    raw.message().expect("it has begun");
+    let update = c.batch_execute("UPDATE t SET n = 1 WHERE id = 500");
+    let updated = tokio::time::timeout(3 * PATIENCE, update).await;
+    assert!(updated.is_ok_and(|u| u.is_ok()), "{}", p.log_tail());
+    // Its block has failed; the session or the connection says so when it is read.
+    let seen = raw.until(b'Z');
+    let failed = seen.is_none_or(|all| all.iter().any(|m| m.0 == b'E'));
+    assert!(failed, "the block goes on without its locks");
+}
+
 /// What stands between a replica and its primary: connections for sessions (not those of the log) can lose what goes up or what
 /// comes down, or break.
 #[derive(Default)]

@@ -39,7 +39,9 @@ struct Net {
 impl Net {
     /// None: this user may not.
     fn new(ports: usize) -> Option<Net> {
-        let tag = std::process::id();
+        static NETS: AtomicUsize = AtomicUsize::new(0);
+        let (process, number) = (std::process::id(), NETS.fetch_add(1, Ordering::SeqCst));
+        let tag = format!("{process}{}", ["", "b", "c"][number]);
         let net = Net {
             switch: format!("canon-{tag}-s"),
             ports: (0..ports).map(|i| format!("canon-{tag}-{i}")).collect(),
@@ -133,6 +135,12 @@ fn address(port: usize) -> String {
 }
 
 fn member_in(net: &Net, i: usize, join: Option<&Server>) -> Node {
+    let join = join.map(|s| format!("{}:{}", s.host, s.port));
+    let more = join.as_deref().map(|j| ("CANON_CLUSTER_JOIN", j));
+    server_in(net, i, more)
+}
+
+fn server_in(net: &Net, i: usize, more: Option<(&str, &str)>) -> Node {
     let http = free_port();
     let at = format!("127.0.0.1:{http}");
     let name = ["a", "b", "c"][i];
@@ -145,8 +153,7 @@ fn member_in(net: &Net, i: usize, join: Option<&Server>) -> Node {
         // All that passes between them goes over the links.
         ("CANON_SHARED_MEMORY", "false"),
     ];
-    let join = join.map(|s| format!("{}:{}", s.host, s.port));
-    env.extend(join.as_deref().map(|j| ("CANON_CLUSTER_JOIN", j)));
+    env.extend(more);
     let mut server = Server::canon(&env);
     server.host = address(i);
     server.launch();
@@ -505,4 +512,60 @@ fn partitions_of_every_shape_lose_nothing_and_split_nothing() {
         violations.len(),
         violations[0]
     );
+}
+
+/// A transaction at a replica has locked a row at the primary, and the replica is cut off. The row is free again when the primary has noticed that, long before
+/// the kernel gives up what is under way (`net.ipv4.tcp_retries2`).
+#[test]
+fn what_a_client_of_a_replica_that_is_cut_off_has_locked_is_let_go() {
+    if skip() {
+        return;
+    }
+    let Some(net) = Net::new(2) else {
+        eprintln!("skipped: this user may make no network namespaces (ip netns add)");
+        return;
+    };
+    let a = server_in(&net, 0, None);
+    let at_a = format!("{}:{}", a.server.host, a.server.port);
+    let serves = |said: &[String]| said.iter().all(|s| leads(s));
+    until(&net, std::slice::from_ref(&a), "it serves", serves);
+    let b = server_in(&net, 1, Some(("CANON_REPLICA_OF", &at_a)));
+    let nodes = [a, b];
+    until(&net, &nodes, "it follows", |said| {
+        said[1].contains("canon_primary_connected 1")
+    });
+    let (locked, is_locked) = std::sync::mpsc::channel();
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
+    let [of_a, of_b] = [0, 1].map(|i: usize| nodes[i].server.config());
+    std::thread::scope(|s| {
+        let net = &net;
+        s.spawn(move || {
+            net.enter(1);
+            runtime().block_on(async {
+                let c = connect_to(&of_b).await.expect("it answers");
+                let made =
+                    "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)";
+                c.batch_execute(made).await.expect("forwarded");
+                let lock = "BEGIN; UPDATE t SET n = n + 1 WHERE id = 1";
+                c.batch_execute(lock).await.expect("forwarded");
+                locked.send(()).expect("waited for");
+                _ = is_over.recv();
+            });
+        });
+        s.spawn(move || {
+            net.enter(0);
+            is_locked.recv().expect("it is locked");
+            net.cut(&[(0, 1), (1, 0)]);
+            let updated = runtime().block_on(async {
+                let c = connect_to(&of_a).await.expect("it answers");
+                let update = c.batch_execute("UPDATE t SET n = n + 10 WHERE id = 1");
+                let updated = tokio::time::timeout(HANG, update).await;
+                let n = ask(&c, "SELECT n, '' FROM t").await;
+                updated.map(|u| u.is_ok() && n.is_ok_and(|n| n[0].0 == 10))
+            });
+            drop(over);
+            assert_eq!(updated, Ok(true), "the row stays locked");
+        });
+    });
 }
