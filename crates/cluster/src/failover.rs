@@ -18,6 +18,11 @@
 //! **Named is not yet led.** The named replica may die before it leads. Its lease is never asked for, so it is over one lease after the naming, and the choice
 //! begins again under the next term. Until then what it has stands in its own copy and in those that it was chosen from.
 //!
+//! **A copy that cannot lead** says so where it testifies: it was named, and could not begin its term. Another copy is named then, one that stands as far. If none
+//! does, what it says is left aside, and enough *other* copies have to answer. Of any `R - N + 1` copies beside one that led, one has each commit, whichever of
+//! all copies that one is. So nothing that was acknowledged is lost. All are waited for, up to [`UNABLE`]; then the copy that could not lead is named again, as its disk may
+//! have room by now.
+//!
 //! **A later term is known.** A promotion by hand draws a term far above those of the members, and a copy that has heard of it promises no lower one. The copy says
 //! which term it knows, and the choice begins again above that one. Each copy is waited for then, up to [`BY_HAND`]: the one that leads the later term by hand
 //! stands furthest.
@@ -41,6 +46,8 @@ use crate::standing::{Answer, Testimony};
 const BY_HAND: u64 = 3_000_000_000;
 /// How long all copies are waited for where commits may be lost, in nanoseconds.
 const LOSSY: u64 = 300_000_000;
+/// How long others are waited for where the copy that would be named could not lead before, in nanoseconds.
+const UNABLE: u64 = 1_000_000_000;
 /// How long a primary that a majority has missed may take to ask a new consensus leader for its lease, in nanoseconds.
 const CHANCE: u64 = 400_000_000;
 
@@ -154,7 +161,7 @@ impl Failover {
                 vec![self.begin(term)]
             }
             Some(Phase::Choosing { term, before }) => match self.choose(catalogue, before) {
-                Ok(_) if self.waits_for_all(catalogue, before, term, now) => {
+                Ok((node, _)) if self.waits_for_all(catalogue, before, node, now) => {
                     self.ask(catalogue, term)
                 }
                 Ok((node, lost)) if self.is_given_up(before) || self.grantor.over(now) => {
@@ -177,11 +184,13 @@ impl Failover {
     }
 
     /// A member that was promoted by hand may have commits that no other copy has, and so may any where nothing is promised. They are waited for, though enough
-    /// others have answered.
-    fn waits_for_all(&self, catalogue: &Catalogue, before: NodeId, term: u64, now: u64) -> bool {
+    /// others have answered. So are others than the one that would be named (`best`), if that could not lead before.
+    fn waits_for_all(&self, catalogue: &Catalogue, before: NodeId, best: NodeId, now: u64) -> bool {
+        let term = self.own.unwrap_or(0);
         let overtakes = self.above > 0 && self.above + 1 == term;
         let limit = match (overtakes, catalogue.promised()) {
             (true, _) => BY_HAND,
+            _ if self.failed(best) > 0 => UNABLE,
             // The old leader has all.
             (false, 0) if !self.is_given_up(before) => LOSSY,
             (false, _) => 0,
@@ -242,27 +251,57 @@ impl Failover {
             .collect()
     }
 
+    /// How many tries of this copy to begin a term have failed.
+    fn failed(&self, node: NodeId) -> u32 {
+        self.answers.get(&node).map_or(0, |said| said.failed)
+    }
+
     /// The copy that leads next, and of how many milliseconds it may lack commits.
     fn choose(
         &self,
         catalogue: &Catalogue,
         before: NodeId,
     ) -> Result<(NodeId, Option<u64>), Obstacle> {
+        let by_all = self.choose_by(catalogue, before, |_| true);
+        let Ok((best, _)) = by_all else { return by_all };
+        // One that has failed less often, if enough of those that have not failed more often say that it has all.
+        let all = self.answers.values().map(|said| said.failed);
+        let fewer: BTreeSet<u32> = all.filter(|n| *n < self.failed(best)).collect();
+        let mut others = fewer
+            .into_iter()
+            .map(|most| self.choose_by(catalogue, before, |id| self.failed(id) <= most));
+        others.find(Result::is_ok).unwrap_or(by_all)
+    }
+
+    /// The same by what these copies say.
+    fn choose_by(
+        &self,
+        catalogue: &Catalogue,
+        before: NodeId,
+        counts: impl Fn(NodeId) -> bool,
+    ) -> Result<(NodeId, Option<u64>), Obstacle> {
+        let counts = &counts;
         let answers = || {
             let known = |id: &NodeId| catalogue.members().get(id).is_some_and(|m| m.has_copy());
-            self.answers.iter().filter(move |(id, _)| known(id))
+            let all = self.answers.iter().filter(move |(id, _)| known(id));
+            all.filter(move |(id, _)| counts(**id))
         };
         let needed = match env::fault::planted("failover.any_replica") {
             true => 1,
             false => answers_needed(catalogue, before),
         };
-        let have = answers().filter(|(id, _)| **id != before).count();
-        let whole = self.answers.contains_key(&before);
+        let have = match env::fault::planted("failover.unable_counts") {
+            true => self.answers.keys().filter(|id| **id != before).count(),
+            false => answers().filter(|(id, _)| **id != before).count(),
+        };
+        let whole = answers().any(|(id, _)| *id == before);
         if have < needed && !whole {
             return Err(Obstacle::Answers { needed, have });
         }
         let furthest = answers().map(|(_, said)| said.end).max();
-        let furthest = furthest.expect("one answer is there");
+        let Some(furthest) = furthest else {
+            return Err(Obstacle::Answers { needed, have: 0 });
+        };
         let equals = || {
             answers()
                 .filter(|(_, said)| said.end == furthest)
@@ -271,9 +310,10 @@ impl Failover {
         let may_lead = |id: &NodeId| {
             catalogue.policies().sites_may_lead || catalogue.members()[id].kind == Kind::Server
         };
-        // The old leader goes on, if it stands as far as any: its clients need not move.
-        let old = equals().find(|id| *id == before);
-        let Some(best) = old.or_else(|| equals().find(may_lead)) else {
+        // The old leader goes on, if it stands as far as any: its clients need not move. One that could not lead is the last.
+        let rank = |id: &NodeId| (self.failed(*id), *id != before);
+        let may_lead = |id: &NodeId| *id == before || may_lead(id);
+        let Some(best) = equals().filter(may_lead).min_by_key(rank) else {
             let site = equals().next().expect("one stands furthest");
             return Err(Obstacle::Site(site));
         };

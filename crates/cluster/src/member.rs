@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -167,6 +167,8 @@ struct Inner {
     fitting: AtomicBool,
     /// Something is known that may be acted on at once.
     moved: Notify,
+    /// Tries of the copy to begin a term that have failed, since one succeeded.
+    unable: AtomicU32,
     /// See [`RunningMember::set_deaf`].
     deaf: AtomicBool,
 }
@@ -220,6 +222,7 @@ impl RunningMember {
             failed: watch::channel(None).0,
             fitting: AtomicBool::new(false),
             moved: Notify::new(),
+            unable: AtomicU32::new(0),
             deaf: AtomicBool::new(false),
         });
         let acting = inner.clone();
@@ -372,8 +375,9 @@ impl Inner {
             Word::Promise { term } => {
                 let data = self.data.clone();
                 let promised = tokio::task::spawn_blocking(move || data.promise(term));
-                let answer = promised.await.map_err(io::Error::other)??;
-                if matches!(answer, Answer::Promised(_)) {
+                let mut answer = promised.await.map_err(io::Error::other)??;
+                if let Answer::Promised(said) = &mut answer {
+                    said.failed = self.unable.load(Ordering::SeqCst);
                     self.step_down(term);
                 }
                 serde_json::to_vec(&answer)
@@ -501,7 +505,11 @@ impl Inner {
             this.tries(term, true, 0);
             let done = match node == this.me {
                 true => this.data.lead(term).map(|begun| this.begins(term, begun)),
-                false => this.data.follow(node, term).map(|()| this.step_down(term)),
+                false => this.data.follow(node, term).map(|()| {
+                    // What failed may go well by the time that it is named again.
+                    this.unable.store(0, Ordering::SeqCst);
+                    this.step_down(term);
+                }),
             };
             if let Err(e) = done {
                 // A server that is about to start has not tried.
@@ -513,6 +521,9 @@ impl Inner {
                     *told = None;
                 }
             }
+                if tried && node == this.me {
+                    this.unable.fetch_add(1, Ordering::SeqCst);
+                }
         });
     }
 
@@ -543,6 +554,9 @@ impl Inner {
                 true => Begun::Yes,
                 false => Begun::Never,
             };
+        }
+        if begun {
+            self.unable.store(0, Ordering::SeqCst);
         }
         self.moved.notify_one();
     }

@@ -33,11 +33,18 @@ pub struct Testimony {
     /// It has all that its primary had published so many milliseconds ago, by its own clock. None: that is not known, as in the first moments after a start.
     #[serde(default)]
     pub age: Option<u64>,
+    /// It was named, and so many tries to begin its term have failed. None has succeeded since.
+    #[serde(default)]
+    pub failed: u32,
 }
 
 impl From<End> for Testimony {
     fn from(end: End) -> Testimony {
-        Testimony { end, age: None }
+        Testimony {
+            end,
+            age: None,
+            failed: 0,
+        }
     }
 }
 

@@ -138,7 +138,19 @@ fn unpromised(max_loss: Option<u64>) -> Catalogue {
 
 fn said(term: u64, position: u64, age: Option<u64>) -> Answer {
     let end = End { term, position };
-    Answer::Promised(Testimony { end, age })
+    let failed = 0;
+    Answer::Promised(Testimony { end, age, failed })
+}
+
+/// The same of a copy that could not begin the term that it was named for.
+fn unable(term: u64, position: u64) -> Answer {
+    failed(term, position, 2)
+}
+
+/// So many tries have failed.
+fn failed(term: u64, position: u64, failed: u32) -> Answer {
+    let (end, age) = (End { term, position }, None);
+    Answer::Promised(Testimony { end, age, failed })
 }
 
 /// The primary is gone, and these copies have answered. The decider, and the time.
@@ -153,11 +165,91 @@ fn asked(catalogue: &mut Catalogue, answers: &[(NodeId, Answer)]) -> (Failover, 
     }
     let begun = Phase::Choosing { term: 2, before: 1 };
     assert_eq!(catalogue.phase(), Some(begun));
-    assert_eq!(failover.tick(catalogue, long).len(), 3, "all are asked");
+    let all = catalogue.members().len();
+    assert_eq!(failover.tick(catalogue, long).len(), all, "all are asked");
     for (node, answer) in answers {
         failover.answered(2, *node, *answer);
     }
     (failover, long)
+}
+
+/// What is named after so many milliseconds; nothing: the others are asked again.
+fn named_after(catalogue: &Catalogue, ms: u64, answers: &[(NodeId, Answer)]) -> Option<NodeId> {
+    let mut catalogue = catalogue.clone();
+    let (mut failover, now) = asked(&mut catalogue, answers);
+    match &failover.tick(&catalogue, now + ms * 1_000_000)[..] {
+        [
+            Action::Propose(Command::Name {
+                node, lost: None, ..
+            }),
+        ] => Some(*node),
+        actions => {
+            let asks = |a: &Action| matches!(a, Action::Ask { .. });
+            assert!(
+                !actions.is_empty() && actions.iter().all(asks),
+                "{actions:?}"
+            );
+            None
+        }
+    }
+}
+
+/// A copy that was named and could not lead. Another one that stands as far is named at once.
+#[test]
+fn a_copy_that_cannot_lead_is_passed_over_where_another_stands_as_far() {
+    use Kind::Server;
+    let three = catalogue(&[Server, Server, Server]);
+    let equal = [(2, unable(1, 7)), (3, said(1, 7, None))];
+    assert_eq!(named_after(&three, 0, &equal), Some(3));
+    // What the third one lacks may have been acknowledged, and the old primary is silent: the copy is tried again, when the others had time to answer.
+    let further = [(2, unable(1, 8)), (3, said(1, 7, None))];
+    assert_eq!(named_after(&three, 0, &further), None);
+    assert_eq!(named_after(&three, 999, &further), None);
+    assert_eq!(named_after(&three, 1000, &further), Some(2));
+    // The old primary is back, and has all.
+    let back = [(1, said(1, 7, None)), (2, unable(1, 8))];
+    assert_eq!(named_after(&three, 0, &back), Some(1));
+    // It cannot lead either.
+    let none = [(1, unable(1, 8)), (2, unable(1, 8)), (3, unable(1, 8))];
+    assert_eq!(named_after(&three, 1000, &none), Some(1));
+    // Each is tried in turn.
+    let tried = [
+        (1, failed(1, 8, 9)),
+        (2, failed(1, 8, 3)),
+        (3, failed(1, 8, 4)),
+    ];
+    assert_eq!(named_after(&three, 1000, &tried), Some(2));
+    let behind = [
+        (1, failed(1, 8, 9)),
+        (2, failed(1, 7, 3)),
+        (3, failed(1, 7, 4)),
+    ];
+    assert_eq!(named_after(&three, 1000, &behind), Some(2));
+}
+
+/// What it has beyond the others was acknowledged only if enough others have it too.
+#[test]
+fn a_copy_that_cannot_lead_is_left_aside_where_enough_others_answer() {
+    use Kind::Server;
+    let mut five = catalogue(&[Server, Server, Server, Server, Server]);
+    let policies = Policies {
+        synchronous_replicas: Some(2),
+        ..Policies::default()
+    };
+    five.apply(&Command::Set { policies }).expect("taken");
+    let (term, by, change) = (1, 2, five.change());
+    let covered = Command::Covered { term, by, change };
+    five.apply(&covered).expect("taken");
+    let mut answers = vec![
+        (2, unable(1, 9)),
+        (3, said(1, 8, None)),
+        (4, said(1, 7, None)),
+    ];
+    // Three others of four have to answer.
+    assert_eq!(named_after(&five, 999, &answers), None);
+    assert_eq!(named_after(&five, 1000, &answers), Some(2));
+    answers.push((5, said(1, 6, None)));
+    assert_eq!(named_after(&five, 0, &answers), Some(3));
 }
 
 /// What becomes of it when all have had time to answer.
@@ -243,6 +335,11 @@ fn a_command_of_the_build_before_names_no_loss() {
     let old = r#"{"Promised":{"term":3,"position":9}}"#;
     let answer: Answer = serde_json::from_str(old).expect("read");
     assert_eq!(answer, said(3, 9, None));
+    assert_eq!(
+        answer,
+        said(3, 9, None),
+        "it could lead, as far as is known"
+    );
     // The build before reads what is said now.
     let now = serde_json::to_value(said(3, 9, Some(4))).expect("written");
     assert_eq!(now["Promised"]["position"], 9);

@@ -30,6 +30,8 @@ struct Copy {
     leads: Option<Order>,
     /// Nothing begins here as long as this holds.
     slow: bool,
+    /// No term can begin here.
+    broken: bool,
 }
 
 struct Order {
@@ -67,6 +69,9 @@ impl Data for Shared {
             std::thread::sleep(Duration::from_millis(10));
         }
         let mut copy = self.lock();
+        if copy.broken {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let Some(standing) = copy.standing.asked(term) else {
             return Ok(false);
         };
@@ -431,6 +436,24 @@ async fn a_term_that_was_drawn_by_hand_does_not_end_the_cluster() {
     world.commits_under_a_later_term(hand).await;
     world.start(gone).await;
     world.is_whole().await;
+}
+
+/// The copy that would be named first cannot begin a term, as of a disk that is full. It testifies all the same, and another one is named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_copy_that_cannot_lead_is_passed_over() {
+    let world = three().await;
+    for _ in 0..2 {
+        let (_, term) = world.acknowledged();
+        let gone = world.primary();
+        let first = ALL.into_iter().find(|id| *id != gone).expect("of three");
+        world.copies[&first].lock().broken = true;
+        world.kill(gone).await;
+        world.commits_under_a_later_term(term).await;
+        assert_ne!(world.primary(), first);
+        world.copies[&first].lock().broken = false;
+        world.start(gone).await;
+        world.is_whole().await;
+    }
 }
 
 /// A named copy may have much to replay before its term begins. It is not given up meanwhile, as it asks for its lease.

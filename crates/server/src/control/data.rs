@@ -87,7 +87,8 @@ impl Data for Seat {
         };
         // Rounded up: it says how much may be missing.
         let age = age.map(|a| a.as_millis() as u64 + 1);
-        Ok(Answer::Promised(Testimony { end, age }))
+        let failed = 0;
+        Ok(Answer::Promised(Testimony { end, age, failed }))
     }
 
     fn lead(&self, term: u64) -> io::Result<bool> {
