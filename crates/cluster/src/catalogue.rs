@@ -70,6 +70,9 @@ pub struct Policies {
     pub degrade_after: Option<u64>,
     /// A site may be named.
     pub sites_may_lead: bool,
+    /// `failover.lease`, in milliseconds: how long the primary's lease is, where it is shorter than usual. Set before there is a second member, and never changed.
+    #[serde(default)]
+    pub lease: Option<u64>,
 }
 
 /// How far the data has a leader.

@@ -17,6 +17,8 @@
 //! Left out on purpose: votes. openraft counts them, and its own timers are off.
 
 use crate::catalogue::NodeId;
+use crate::leases::Terms;
+use std::time::Duration;
 
 const MS: u64 = 1_000_000;
 
@@ -40,6 +42,21 @@ impl Default for Timing {
             patience: 500,
             quiet: 600,
             silence: 900,
+        }
+    }
+}
+
+impl Timing {
+    /// As fits leases of this length: a shorter one is of use only where a lost consensus leader is missed as soon. Safety does not depend on it.
+    pub fn for_leases(length: Duration) -> Timing {
+        let usual = Timing::default();
+        let of = Terms::default().length.as_millis();
+        let scaled = |ms: u64| (u128::from(ms) * length.as_millis() / of) as u64;
+        Timing {
+            heartbeat: scaled(usual.heartbeat),
+            patience: scaled(usual.patience),
+            quiet: scaled(usual.quiet),
+            silence: scaled(usual.silence),
         }
     }
 }
@@ -168,6 +185,14 @@ mod tests {
         assert_eq!(after(&mut e, 2450, 2000), None);
         e.asked(4450 * MS, false, 0);
         assert_eq!(after(&mut e, 4500, 1000), Some(4600));
+    }
+
+    #[test]
+    fn times_shrink_with_the_lease() {
+        let half = Timing::for_leases(Duration::from_millis(750));
+        assert_eq!((half.quiet, half.silence, half.patience), (300, 450, 250));
+        let mut e = Elections::new(half, 0, 0);
+        assert_eq!(after(&mut e, 50, 1000), Some(450));
     }
 
     #[test]

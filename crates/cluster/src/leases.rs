@@ -53,6 +53,15 @@ impl Terms {
     /// A clock runs at most that much faster than another.
     pub const DRIFT_PERCENT: u64 = 10;
 
+    /// The members have agreed on this length, in milliseconds; none: on none. It is never longer than these: a member that does not know of it yet waits for leases that
+    /// are over already, and for none too short.
+    pub fn agreed(self, lease: Option<u64>) -> Terms {
+        let length = lease.map_or(self.length, Duration::from_millis);
+        let length = length.min(self.length);
+        let every = self.every.min(length / 6);
+        Terms { length, every }
+    }
+
     fn held_nanos(self) -> u64 {
         nanos(self.length)
     }
@@ -103,6 +112,15 @@ impl Holder {
             next: 0,
             sent: BTreeMap::new(),
             until: None,
+        }
+    }
+
+    /// Leases are so long from now on. What was granted for another time counts no more.
+    pub fn agree(&mut self, terms: Terms) {
+        if self.terms != terms && !env::fault::planted("lease.unagreed") {
+            self.terms = terms;
+            self.sent.clear();
+            self.until = None;
         }
     }
 
@@ -249,6 +267,26 @@ mod tests {
         assert!(holder.holds(SECOND * 5 / 2 - 1));
         assert!(!holder.holds(SECOND * 5 / 2));
         assert_eq!(holder.left(2 * SECOND), SECOND / 2);
+    }
+
+    #[test]
+    fn a_length_that_is_agreed_on_ends_a_longer_lease() {
+        let terms = Terms::default();
+        assert_eq!(terms.agreed(None), terms);
+        assert_eq!(terms.agreed(Some(9000)), terms, "never longer");
+        let short = terms.agreed(Some(600));
+        assert_eq!(short.every, Duration::from_millis(100));
+        let mut holder = Holder::new(terms, 1, 7, 3);
+        let (first, late) = (holder.request(0), holder.request(SECOND / 10));
+        holder.granted(first, 0);
+        holder.agree(short);
+        assert!(!holder.holds(SECOND / 10));
+        holder.granted(late, SECOND / 10);
+        assert!(!holder.holds(SECOND / 10), "it was asked for another time");
+        let request = holder.request(SECOND);
+        holder.granted(request, SECOND);
+        holder.agree(short);
+        assert!(holder.holds(SECOND * 8 / 5 - 1) && !holder.holds(SECOND * 8 / 5));
     }
 
     #[test]

@@ -365,6 +365,11 @@ impl Inner {
         self.consensus.catalogue().borrow().clone()
     }
 
+    /// How long leases are.
+    fn terms(&self, catalogue: &Catalogue) -> Terms {
+        self.terms.agreed(catalogue.policies().lease)
+    }
+
     async fn answer(self: &Arc<Inner>, word: Word) -> io::Result<Vec<u8>> {
         let answer = match word {
             Word::Lease { request, .. } => serde_json::to_vec(&self.grant(request).await.is_some()),
@@ -417,7 +422,8 @@ impl Inner {
         let now = self.clock.boot_nanos();
         let mut control = self.control.lock();
         if control.as_ref().map(|c| c.0) != won {
-            let elected = |term| Failover::elected(self.terms, now, self.consensus.before(term));
+            let terms = self.terms(&self.catalogue());
+            let elected = |term| Failover::elected(terms, now, self.consensus.before(term));
             *control = won.map(|term| (term, elected(term)));
         }
     }
@@ -493,7 +499,7 @@ impl Inner {
         *told = Some(phase);
         drop(told);
         if node == self.me {
-            self.named(term);
+            self.named(term, self.terms(catalogue));
         }
         let this = self.clone();
         tokio::task::spawn_blocking(move || {
@@ -515,20 +521,20 @@ impl Inner {
                 // A server that is about to start has not tried.
                 let tried = e.kind() != io::ErrorKind::NotConnected;
                 this.tries(term, false, u32::from(tried));
+                if tried && node == this.me {
+                    this.unable.fetch_add(1, Ordering::SeqCst);
+                }
                 // It is told again.
                 let mut told = this.told.lock();
                 if *told == Some(phase) {
                     *told = None;
                 }
             }
-                if tried && node == this.me {
-                    this.unable.fetch_add(1, Ordering::SeqCst);
-                }
         });
     }
 
     /// This copy is named. It asks for its lease from now on: to begin may take longer than a lease.
-    fn named(&self, term: u64) {
+    fn named(&self, term: u64, terms: Terms) {
         let mut leading = self.leading.lock();
         if leading.as_ref().is_some_and(|l| l.term >= term) {
             return;
@@ -542,21 +548,21 @@ impl Inner {
                 since: None,
                 failed: 0,
             },
-            holder: Holder::new(self.terms, self.me, term, self.life),
+            holder: Holder::new(terms, self.me, term, self.life),
             waiting: Waiting::new(term),
             asked: None,
         });
     }
 
     fn begins(&self, term: u64, begun: bool) {
+        if begun {
+            self.unable.store(0, Ordering::SeqCst);
+        }
         if let Some(l) = self.leading.lock().as_mut().filter(|l| l.term == term) {
             l.begun = match begun {
                 true => Begun::Yes,
                 false => Begun::Never,
             };
-        }
-        if begun {
-            self.unable.store(0, Ordering::SeqCst);
         }
         self.moved.notify_one();
     }
@@ -582,6 +588,11 @@ impl Inner {
         let now = self.clock.boot_nanos();
         let mut leading = self.leading.lock();
         let Some(l) = leading.as_mut() else { return };
+        let terms = self.terms(catalogue);
+        l.holder.agree(terms);
+        self.lease
+            .1
+            .fetch_min(l.holder.until().unwrap_or(0), Ordering::SeqCst);
         let leads = match l.begun {
             // A try that fails at once never gets that far.
             Begun::Not { since, failed } => {
@@ -614,7 +625,7 @@ impl Inner {
             return;
         }
         // A new consensus leader is asked at once: it waits for this.
-        let again = |(at, of)| of == to && now.saturating_sub(at) < nanos(self.terms.every);
+        let again = |(at, of)| of == to && now.saturating_sub(at) < nanos(terms.every);
         if l.asked.is_some_and(again) {
             return;
         }

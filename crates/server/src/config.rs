@@ -29,6 +29,7 @@ use replica::replay::Policy;
 use said::{Said, bad};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use table::{File, Given};
@@ -83,6 +84,8 @@ pub struct Config {
     pub synchronous_said: Option<u32>,
     /// What a fail-over may lose where no replica has to have a commit; none: there is no fail-over then.
     pub failover_max_loss: Option<Duration>,
+    /// How long the primary's lease is; none: as usual.
+    pub failover_lease: Option<Duration>,
     pub wal_keep_bytes: u64,
     pub archive: Option<Destination>,
     /// Whether replicas on this host may map what they ask for.
@@ -196,6 +199,16 @@ fn max_loss(said: &Said<String>) -> Result<Option<Duration>> {
     }
 }
 
+/// How long the lease of a primary may be made.
+const LEASES: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_millis(1500);
+
+fn lease(said: &Said<String>) -> Result<Option<Duration>> {
+    match said.if_any().map(|_| said.time()).transpose()? {
+        Some(time) if !LEASES.contains(&time) => Err(said.bad("300ms to 1500ms")),
+        time => Ok(time),
+    }
+}
+
 fn forward_limits(given: &Given) -> Result<Limits> {
     let limits = Limits {
         connections: given.forward_connections.within(1..=MOST_CONNECTIONS)? as usize,
@@ -273,6 +286,7 @@ impl Config {
             synchronous_replicas: given.synchronous_replicas.within(0..=16)?,
             synchronous_said: given.synchronous_replicas.value,
             failover_max_loss: max_loss(&given.failover_max_loss)?,
+            failover_lease: lease(&given.failover_lease)?,
             wal_keep_bytes: given.wal_keep_bytes.size()?,
             archive: Destination::checked(
                 given.archive.text().to_owned(),

@@ -310,6 +310,9 @@ settings! {
         /// Without synchronous replicas: another server is named by itself if it lacks commits of at most this time; none: no server is
         #[arg(long, value_name = "TIME", env = "CANON_FAILOVER_MAX_LOSS")]
         max_loss => failover_max_loss: Option<String> = "";
+        /// How long the primary's lease is, 300ms to 1500ms, the same at every server of a cluster: it holds from the founding on; none: 1500ms
+        #[arg(long, value_name = "TIME", env = "CANON_FAILOVER_LEASE")]
+        lease => failover_lease: Option<String> = "";
     }
     section replay Replay {
         /// How a replica replays: row, serial, table, transaction, page, transaction-worker

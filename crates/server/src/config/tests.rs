@@ -209,6 +209,8 @@ fn mistakes_are_found() {
         "replica_of = \"host=a port=b\"",
         "synchronous_replicas = 99",
         "[lease]\nmax_commit_wait = \"soon\"",
+        "[failover]\nlease = \"100ms\"",
+        "[failover]\nlease = \"2s\"",
         "[replay]\npolicy = \"fast\"",
         "[replay]\nworkers = 1000",
         "[settings]\nnonesuch = 1",

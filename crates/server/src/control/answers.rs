@@ -34,6 +34,10 @@ fn unreached(catalogue: &Catalogue, reached: &BTreeSet<NodeId>) -> String {
 }
 
 impl Members for Seat {
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
     fn answer(self: Arc<Self>, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>>> {
         // The member lives in the runtime; a connection lives on a core that may be busy with statements.
         let answered = self.runtime.clone().spawn(self.reply(question));
@@ -300,7 +304,8 @@ impl Seat {
         let most = self.config.failover_max_loss;
         Policies {
             synchronous_replicas: self.config.synchronous_said.map(|n| n as usize),
-            max_loss: most.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            max_loss: most.map(millis),
+            lease: self.config.failover_lease.map(millis),
             ..Policies::default()
         }
     }

@@ -153,6 +153,14 @@ impl Seat {
         let agreed = catalogue.policies().synchronous_replicas;
         if let Some(own) = self.config.synchronous_said
             && agreed != Some(own as usize)
+        let own_lease = self.own_policies().lease;
+        let agreed_lease = catalogue.policies().lease;
+        if own_lease != agreed_lease {
+            let agreed = agreed_lease.unwrap_or(1500);
+            warn!(
+                "failover.lease is another one at this server than that of the cluster ({agreed}ms), which was made when it was founded"
+            );
+        }
         {
             let agreed =
                 agreed.map_or("that it follows from the members".into(), |n| n.to_string());

@@ -231,7 +231,9 @@ impl Seat {
             identity.node,
             ways,
             self.clone(),
-            Timing::default(),
+            self.config
+                .failover_lease
+                .map_or(Timing::default(), Timing::for_leases),
             Terms::default(),
         );
         let member = member.await.map_err(system)?;

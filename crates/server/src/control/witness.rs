@@ -26,7 +26,7 @@ use std::time::Duration;
 use tracing::{error, info};
 
 /// What a witness takes of the settings of `canon start`.
-const TAKEN: [&str; 14] = [
+const TAKEN: [&str; 15] = [
     "data",
     "listen",
     "http",
@@ -34,6 +34,7 @@ const TAKEN: [&str; 14] = [
     "join",
     "cluster_address",
     "cluster_secret_file",
+    "failover_lease",
     "node_name",
     "allow_plain_network",
     "tls_certificate",
