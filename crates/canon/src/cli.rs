@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 use server::config::{COMMENTED, Config, Overrides};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Canon: a main-memory OLTP database that PostgreSQL clients use unchanged
 #[derive(Parser)]
@@ -157,8 +158,8 @@ struct Promotion {
     newer_primary_is_down: bool,
 }
 
-/// Runs this statement at a server, and prints the one value of its result.
-fn ask(server: &str, name: &str, sql: &str) -> base::Result<()> {
+/// Runs this statement at a server: the one value of its result.
+fn value(server: &str, name: &str, sql: &str) -> base::Result<String> {
     use protocol::{Conninfo, Link};
     let conninfo = Conninfo::parse(server).map_err(|why| {
         let said = server::config::without_password(server);
@@ -171,8 +172,50 @@ fn ask(server: &str, name: &str, sql: &str) -> base::Result<()> {
         link.query(sql).await
     })?;
     let words = report.into_iter().next().and_then(|r| r.into_iter().next());
-    println!("{}", words.flatten().unwrap_or_default());
+    Ok(words.flatten().unwrap_or_default())
+}
+
+/// The same, printed.
+fn ask(server: &str, name: &str, sql: &str) -> base::Result<()> {
+    println!("{}", value(server, name, sql)?);
     Ok(())
+}
+
+/// How long a server whose answer was lost may take to say whether it is the primary.
+const SETTLED: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Whether this server leads, by its own word.
+fn leads(server: &str) -> base::Result<bool> {
+    let follows = value(server, "canon promote", "SELECT pg_is_in_recovery()")?;
+    Ok(follows == "f")
+}
+
+/// Has a replica promoted as planned. The hand-over may be done though its answer is an error, or none: the new primary may have no lease yet when it is to answer.
+/// So the server is asked before an error is reported.
+fn hand_over(server: &str, sql: &str) -> base::Result<String> {
+    let led = leads(server)?;
+    let e = match value(server, "canon promote", sql) {
+        Err(e) if !led => e,
+        done => return done,
+    };
+    // A refusal is the last word of a server that follows.
+    let refused = e.code() == base::SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
+    let until = Instant::now() + if refused { Duration::ZERO } else { SETTLED };
+    loop {
+        match leads(server) {
+            Ok(true) => {
+                return Ok(
+                    "Promoted: this server is the primary. The answer to the hand-over was lost."
+                        .into(),
+                );
+            }
+            // It is gone, and says nothing of a hand-over.
+            Err(gone) if gone.code() == base::SqlState::CONNECTION_FAILURE => return Err(e),
+            _ if Instant::now() >= until => return Err(e),
+            _ => std::thread::sleep(AGAIN),
+        }
+    }
 }
 
 fn promote(o: &Promotion) -> base::Result<()> {
@@ -181,7 +224,10 @@ fn promote(o: &Promotion) -> base::Result<()> {
         false if o.forget_term => "SELECT canon_unseal(true)".to_owned(),
         false => format!("SELECT canon_promote({})", o.force),
     };
-    ask(&o.server, "canon promote", &sql)
+    match o.unseal || o.forget_term || o.force {
+        true => ask(&o.server, "canon promote", &sql),
+        false => hand_over(&o.server, &sql).map(|report| println!("{report}")),
+    }
 }
 
 fn leave(server: &str, member: Option<&str>) -> base::Result<()> {

@@ -117,3 +117,33 @@ async fn a_primary_that_ends_on_the_way_of_a_hand_over_loses_nothing() {
         has_all(n, &acknowledged).await;
     }
 }
+
+/// The hand-over is done, and its answer is an error: the old primary says that it gave it up, or the new one has no lease yet when it is to answer.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_that_is_done_is_no_error() {
+    if skip() {
+        return;
+    }
+    let a = node("a", None, &[("CANON_PLANTED", "hand_over.done_is_refused")]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let lost = [("CANON_PLANTED", "hand_over.answer_lost")];
+    let c = node("c", Some(&a.server), &lost).await;
+    let nodes = [a, b, c];
+    prepare(&nodes).await;
+    for (i, says_so) in [
+        (1, "nothing is lost"),
+        (2, "the answer to the hand-over was lost"),
+    ] {
+        for n in &nodes {
+            can_fail_over(n).await;
+        }
+        let (done, said) = canon(&["promote", "--server", &at(&nodes[i])]);
+        let said = said.to_lowercase();
+        assert!(done && said.contains(says_so), "{said}");
+        says(&nodes[i], "it leads", |m| {
+            m.contains("canon_role{role=\"primary\"} 1")
+        })
+        .await;
+    }
+}

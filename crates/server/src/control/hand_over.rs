@@ -38,6 +38,8 @@ const CATCH_UP: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 /// How often a replica looks whether it leads by now.
 const AGAIN: Duration = Duration::from_millis(5);
+/// How soon it is known here what the members have agreed on, where the primary says that it was given up.
+const SOON: Duration = Duration::from_millis(500);
 /// How long the members may take to agree.
 const AGREE: Duration = Duration::from_secs(3);
 
@@ -122,6 +124,9 @@ impl Seat {
                 match member.propose(Command::HandOver { term, to }).await {
                     Some(Ok(())) => {
                         env::fault::point("members.hand_over.agreed");
+                        if env::fault::planted("hand_over.done_is_refused") {
+                            return Err(not_now("the answer is another one".into()));
+                        }
                         return Ok(());
                     }
                     // The term is over: the answer to an earlier proposal was lost, or the members choose. Which one is known here soon.
@@ -181,6 +186,12 @@ impl Seat {
         }
     }
 
+    /// Whether the leader of this term leads still, by what is known here.
+    fn goes_on_in(&self, term: u64) -> bool {
+        let phase = self.catalogue().and_then(|c| c.phase());
+        matches!(phase, Some(Phase::Leading { term: now, .. }) if now == term)
+    }
+
     fn be_handed(
         &self,
         to: NodeId,
@@ -198,10 +209,14 @@ impl Seat {
             _ = told.send(seat.roads.ask_once(&primary, &question).await);
         });
         let until = Instant::now() + wait;
+        let mut refused: Option<(Error, Instant)> = None;
         tokio::task::block_in_place(|| {
             loop {
                 let node = &place.node;
                 if node.role() == Role::Primary && node.term() > term {
+                    if env::fault::planted("hand_over.answer_lost") {
+                        return Err(system("no answer"));
+                    }
                     return Ok(Some(format!(
                         "Promoted: term {}. The old primary handed over; nothing is lost.",
                         node.term()
@@ -214,8 +229,15 @@ impl Seat {
                     return Err(not_now("the members have named another node".into()));
                 }
                 check_cancelled().map_err(|e| e.detail("The promotion goes on."))?;
+                // The members may name this node all the same, where the primary has made way already.
+                if let Some((e, at)) = &refused
+                    && at.elapsed() > SOON
+                    && self.goes_on_in(term)
+                {
+                    return Err(e.clone());
+                }
                 match heard.recv_timeout(AGAIN) {
-                    Ok(Err(e)) => return Err(e),
+                    Ok(Err(e)) => refused = Some((e, Instant::now())),
                     // The old primary starts again at once, and its answer may be lost with it.
                     Ok(Ok(_)) | Err(RecvTimeoutError::Timeout) => {}
                     // The answer was here before.
