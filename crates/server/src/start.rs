@@ -287,7 +287,11 @@ impl Server {
         refuse_plain_network(config)?;
         loop {
             let arranged = match seat {
-                Some(seat) => Some(seat.arrange().await?),
+                // That is for one start, and the seat knows the settings of the first.
+                Some(seat) => Some(Config {
+                    accept_log_end: config.accept_log_end,
+                    ..seat.arrange().await?
+                }),
                 None => None,
             };
             let config = arranged.as_ref().unwrap_or(config);
