@@ -1,7 +1,8 @@
 //! How long a cluster that runs itself is without commits when its primary is lost, paused or handed over.
 //!
 //! ```text
-//! cargo xtask bench failover [--rounds 10] [--how kill,stop,cut,pause,promote] [--writers 4] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]
+//! cargo xtask bench failover [--rounds 10] [--how kill,stop,cut,pause,promote] [--writers 4] [--with split,site] [--quiet SECONDS] [--curve 400ms,800ms,1500ms]
+//!                            [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]
 //! ```
 //! Three servers on this machine, and writers that go to any of them, one row per commit. Each round does one thing to the primary:
 //!
@@ -23,39 +24,48 @@
 //! | fail-overs | rounds after which another server led, or the same one in a later term |
 //! | two primaries | rounds in which two servers led at once (`leading`) |
 //!
-//! The command fails where an acknowledged commit is lost, two servers led at once, or a pause brought another primary.
+//! **`--with split`**: each transaction adds to a split value, too. At the end the value must be the number of rows. **`--with site`**: a site beside the members runs
+//! transactions of its own, and follows the next primary after each round (`site`).
+//!
+//! **`--quiet SECONDS`**: after the rounds clients load the cluster as much as they can, and nothing is done to it (`quiet`). No fail-over may come of it. `--how none`
+//! leaves the rounds out.
+//!
+//! **`--curve`**: the same in a cluster of its own for each of these lengths of a lease (`failover.lease`). A shorter one brings the next commit sooner. It costs fail-overs that a
+//! pause of half a second, or the load, would not have brought: both are counted, and are no faults there.
+//!
+//! The command fails where an acknowledged commit is lost, two servers led at once, or a pause or the load brought another primary.
 //!
 //! Left out on purpose: PostgreSQL with Patroni, which cannot be had here.
 
 mod cables;
 mod leading;
+mod nodes;
+mod quiet;
+mod site;
+mod writers;
 
 use super::options::{number, program};
-use super::{http, page};
+use super::page;
 use crate::guard::Guard;
-use crate::server::{self, Server, USER};
-use crate::wire::Connection;
+use crate::server;
 use crate::{Result, command};
 use cables::Cables;
-use leading::{LEADS, SILENCE, Watch};
+use leading::Watch;
+use nodes::{Node, whole};
+use quiet::Quiet;
+use site::Site;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use writers::Writers;
 
-const USAGE: &str = "cargo xtask bench failover [--rounds 10] [--how kill,stop,cut,pause,promote] [--writers 4] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]";
+const USAGE: &str = "cargo xtask bench failover [--rounds 10] [--how kill,stop,cut,pause,promote | none] [--writers 4] [--with split,site] [--quiet SECONDS] [--curve 400ms,800ms,1500ms] [--binary CANON] [--tmpfs] [--directory DIR] [--no-results]";
 
-/// A cluster that is not whole again by then will not be.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Of commits before a round.
 const CALM: Duration = Duration::from_secs(1);
-/// How long a round is looked at, at least.
-const ROUND: Duration = Duration::from_secs(3);
-/// Of commits after the longest time without.
-const AFTER: Duration = Duration::from_secs(2);
 /// A pause that must not bring another primary.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often the primary is handed over to have it where a round needs it.
@@ -97,9 +107,34 @@ struct Options {
     rounds: usize,
     how: Vec<How>,
     writers: usize,
+    split: bool,
+    site: bool,
+    /// How long the cluster is loaded and left alone.
+    quiet: Option<Duration>,
+    /// Lengths of leases, as the server takes them.
+    curve: Vec<String>,
     binary: Option<PathBuf>,
     directory: PathBuf,
     write: bool,
+}
+
+fn hows(said: &str) -> Result<Vec<How>> {
+    match said {
+        "none" => Ok(Vec::new()),
+        _ => said.split(',').map(How::parse).collect(),
+    }
+}
+
+/// What runs beside plain rows at the members.
+fn beside(options: &mut Options, said: &str) -> Result<()> {
+    for what in said.split(',') {
+        match what {
+            "split" => options.split = true,
+            "site" => options.site = true,
+            _ => return Err(format!("`{what}`: split or site")),
+        }
+    }
+    Ok(())
 }
 
 fn options(args: &[String]) -> Result<Options> {
@@ -107,6 +142,10 @@ fn options(args: &[String]) -> Result<Options> {
         rounds: 10,
         how: vec![How::Kill, How::Stop, How::Cut, How::Pause, How::Promote],
         writers: 4,
+        split: false,
+        site: false,
+        quiet: None,
+        curve: Vec::new(),
         binary: None,
         directory: std::env::temp_dir(),
         write: true,
@@ -116,8 +155,11 @@ fn options(args: &[String]) -> Result<Options> {
         let mut value = || args.next().ok_or(format!("{arg} needs a value\n{USAGE}"));
         match arg.as_str() {
             "--rounds" => options.rounds = number(value()?)?,
-            "--how" => options.how = value()?.split(',').map(How::parse).collect::<Result<_>>()?,
+            "--how" => options.how = hows(value()?)?,
             "--writers" => options.writers = number(value()?)?,
+            "--with" => beside(&mut options, value()?)?,
+            "--quiet" => options.quiet = Some(Duration::from_secs(number(value()?)?)),
+            "--curve" => options.curve = value()?.split(',').map(str::to_owned).collect(),
             "--binary" => options.binary = Some(value()?.into()),
             "--tmpfs" => options.directory = "/dev/shm".into(),
             "--directory" => options.directory = value()?.into(),
@@ -128,120 +170,8 @@ fn options(args: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// One member.
-struct Node {
-    server: Server,
-    http: u16,
-}
-
-impl Node {
-    fn metrics(&self) -> String {
-        http::metrics(self.http, SILENCE)
-    }
-
-    fn leads(&self) -> bool {
-        self.metrics().contains(LEADS)
-    }
-
-    /// The term, as it says.
-    fn term(&self) -> Option<u64> {
-        http::value(&self.metrics(), "canon_term").map(|term| term as u64)
-    }
-
-    fn is_whole(&self) -> bool {
-        let m = self.metrics();
-        let follows = m.contains(LEADS) || m.contains("canon_primary_connected 1");
-        follows && m.contains("canon_failover{obstacle=\"\"} 1")
-    }
-}
-
 fn signal(pid: u32, name: &str) -> Result<()> {
     command::output(Command::new("kill").args([name, &pid.to_string()])).map(drop)
-}
-
-/// When each number was acknowledged.
-type Kept = Arc<Mutex<Vec<(Instant, u64)>>>;
-
-/// Clients that write all the time.
-struct Writers {
-    stop: Arc<AtomicBool>,
-    kept: Kept,
-    threads: Vec<std::thread::JoinHandle<()>>,
-}
-
-impl Writers {
-    fn start(count: usize, ports: &[u16]) -> Writers {
-        let (stop, kept) = (Arc::new(AtomicBool::new(false)), Kept::default());
-        let next = Arc::new(AtomicU64::new(1));
-        let threads = (0..count).map(|i| {
-            let (stop, kept, next, ports) =
-                (stop.clone(), kept.clone(), next.clone(), ports.to_vec());
-            std::thread::spawn(move || {
-                let mut at = i;
-                while !stop.load(Ordering::SeqCst) {
-                    at += 1;
-                    let port = ports[at % ports.len()];
-                    let Ok(mut c) = Connection::open_within(port, USER, Some(SILENCE)) else {
-                        std::thread::sleep(Duration::from_millis(10));
-                        continue;
-                    };
-                    while !stop.load(Ordering::SeqCst) {
-                        let n = next.fetch_add(1, Ordering::SeqCst);
-                        if c.query(&format!("INSERT INTO kept VALUES ({n})")).is_err() {
-                            break;
-                        }
-                        let mut kept = kept.lock().expect("whole");
-                        // Under the lock, so that times only grow.
-                        kept.push((Instant::now(), n));
-                        drop(kept);
-                        // Latency is asked for here, not throughput.
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                }
-            })
-        });
-        Writers {
-            threads: threads.collect(),
-            stop,
-            kept,
-        }
-    }
-
-    /// The longest time without an acknowledgement from `begun` on, once commits have gone on for a while.
-    fn without(&self, begun: Instant) -> Result<Duration> {
-        let limit = begun + PATIENCE;
-        loop {
-            std::thread::sleep(Duration::from_millis(20));
-            let kept = self.kept.lock().expect("whole");
-            let first = kept.partition_point(|k| k.0 < begun);
-            let times: Vec<Instant> = kept[first..].iter().map(|k| k.0).collect();
-            drop(kept);
-            if Instant::now() > limit {
-                return Err("nothing is committed any more".into());
-            }
-            let from = std::iter::once(begun).chain(times.iter().copied());
-            let gaps = from.zip(&times).map(|(a, b)| (*b - a, *b));
-            let (Some((longest, end)), Some(last)) = (gaps.max(), times.last()) else {
-                continue;
-            };
-            if *last >= begun + ROUND && *last >= end + AFTER {
-                return Ok(longest);
-            }
-        }
-    }
-
-    fn end(self) -> BTreeSet<u64> {
-        self.stop.store(true, Ordering::SeqCst);
-        for t in self.threads {
-            t.join().expect("a writer");
-        }
-        self.kept
-            .lock()
-            .expect("whole")
-            .iter()
-            .map(|k| k.1)
-            .collect()
-    }
 }
 
 /// What one round has shown.
@@ -260,6 +190,7 @@ struct Round {
 fn start(
     program: &Path,
     directory: &Path,
+    lease: Option<&str>,
     cables: &Arc<Cables>,
     guard: &mut Guard,
 ) -> Result<Vec<Node>> {
@@ -277,6 +208,9 @@ fn start(
         start.args(["--cluster-address", &cable]);
         // All that passes between them goes through the cables.
         start.args(["--shared-memory", "false"]);
+        if let Some(lease) = lease {
+            start.args(["--failover-lease", lease]);
+        }
         match &first {
             None => first = Some(cable),
             Some(first) => {
@@ -294,21 +228,6 @@ fn start(
         nodes.push(Node { server, http });
     }
     Ok(nodes)
-}
-
-/// Waits until each of them counts for the next fail-over; which leads.
-fn whole(nodes: &[Node]) -> Result<usize> {
-    let limit = Instant::now() + PATIENCE;
-    loop {
-        let leads: Vec<usize> = (0..nodes.len()).filter(|i| nodes[*i].leads()).collect();
-        if let ([leads], true) = (&leads[..], nodes.iter().all(Node::is_whole)) {
-            return Ok(*leads);
-        }
-        if Instant::now() > limit {
-            return Err("the cluster does not become whole again".into());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// The consensus leader, by what this server says.
@@ -457,7 +376,7 @@ fn row(how: How, rounds: &[Round]) -> String {
 }
 
 /// What must not have happened.
-fn faults(all: &[(How, Vec<Round>)], lost: usize) -> Vec<String> {
+fn faults(all: &[(How, Vec<Round>)], lost: usize, curve: bool) -> Vec<String> {
     let mut faults = Vec::new();
     if lost > 0 {
         faults.push(format!("{lost} acknowledged commits are lost"));
@@ -471,11 +390,138 @@ fn faults(all: &[(How, Vec<Round>)], lost: usize) -> Vec<String> {
             ));
         }
         let moved = rounds.iter().filter(|r| r.failed_over).count();
-        if *how == How::Pause && moved > 0 {
+        if *how == How::Pause && moved > 0 && !curve {
             faults.push(format!("{}: another primary in {moved} rounds", how.name()));
         }
     }
     faults
+}
+
+/// What one cluster has shown.
+struct Found {
+    rounds: Vec<(How, Vec<Round>)>,
+    quiet: Option<Quiet>,
+    /// Commits that were acknowledged, and those of them that are in no row.
+    acknowledged: usize,
+    lost: usize,
+    /// Rows, and what their split value says.
+    split: Option<(u64, u64)>,
+    seconds: u64,
+}
+
+/// The one number that this query answers with.
+fn count(node: &Node, sql: &str) -> Result<u64> {
+    let rows = node.server.sql(sql)?.rows;
+    let first = rows.first().and_then(|r| r.first()?.as_ref()?.parse().ok());
+    first.ok_or(format!("{sql}: no number"))
+}
+
+/// All rounds in a cluster of its own, whose leases are so long.
+fn run(
+    options: &Options,
+    program: &Path,
+    directory: &Path,
+    lease: Option<&str>,
+    guard: &mut Guard,
+) -> Result<Found> {
+    let cables = Cables::new();
+    let mut nodes = start(program, directory, lease, &cables, guard)?;
+    nodes[0]
+        .server
+        .sql("CREATE TABLE kept (n bigint PRIMARY KEY)")?;
+    if options.split {
+        let table = "CREATE TABLE hot (id int PRIMARY KEY, n bigint NOT NULL) WITH (split = 'n')";
+        nodes[0].server.sql(table)?;
+        nodes[0].server.sql("INSERT INTO hot VALUES (1, 0)")?;
+    }
+    let mut site = match options.site {
+        true => {
+            let leads = nodes[whole(&nodes)?].server.port;
+            Some(Site::start(
+                program,
+                directory,
+                leads,
+                options.split,
+                guard,
+            )?)
+        }
+        false => None,
+    };
+    let ports: Vec<u16> = nodes.iter().map(|n| n.server.port).collect();
+    let writers = Writers::start(options.writers, &ports, 1, options.split);
+    let mut all: Vec<(How, Vec<Round>)> =
+        options.how.iter().map(|how| (*how, Vec::new())).collect();
+    let begun = Instant::now();
+    let done = rounds(
+        options, &mut all, &mut nodes, &cables, &writers, &mut site, guard,
+    );
+    let seconds = begun.elapsed().as_secs();
+    let mut acknowledged = writers.end();
+    if let Err(e) = done {
+        let shown: String = all.iter().map(|(how, found)| row(*how, found)).collect();
+        return Err(format!("{e}\nuntil then:\n{HEAD}{shown}"));
+    }
+    if let Some(site) = site {
+        acknowledged.extend(site.end());
+    }
+    let quiet = match options.quiet {
+        None => None,
+        Some(time) => Some(quiet::run(&nodes, options.writers, time)?),
+    };
+    let leads = &nodes[whole(&nodes)?];
+    let there = leads.server.sql("SELECT n FROM kept")?;
+    let number = |r: &Vec<Option<String>>| r.first()?.as_ref()?.parse().ok();
+    let there: BTreeSet<u64> = there.rows.iter().filter_map(number).collect();
+    let split = match options.split {
+        false => None,
+        true => Some((there.len() as u64, count(leads, "SELECT n FROM hot")?)),
+    };
+    Ok(Found {
+        rounds: all,
+        quiet,
+        acknowledged: acknowledged.len(),
+        lost: acknowledged.difference(&there).count(),
+        split,
+        seconds,
+    })
+}
+
+impl Found {
+    fn page(&self, options: &Options) -> String {
+        let mut out = format!(
+            "- three servers of a cluster that runs itself, {} writers, one row per commit; {} s in all\n- acknowledged commits that are lost, over all rounds: {} of {}\n",
+            options.writers, self.seconds, self.lost, self.acknowledged
+        );
+        if let Some((rows, value)) = self.split {
+            let _ = writeln!(
+                out,
+                "- each transaction adds 1 to a split value: {rows} rows, and the value is {value}"
+            );
+        }
+        if options.site {
+            out += "- a site beside the members runs transactions of its own, which count among these\n";
+        }
+        if !self.rounds.is_empty() {
+            let _ = write!(out, "\n{HEAD}");
+            for (how, found) in &self.rounds {
+                out += &row(*how, found);
+            }
+        }
+        if let Some(quiet) = &self.quiet {
+            let _ = write!(out, "\n{}", quiet.page());
+        }
+        out
+    }
+
+    /// What must not have happened. `curve`: fail-overs without need are what is measured.
+    fn faults(&self, curve: bool) -> Vec<String> {
+        let mut faults = faults(&self.rounds, self.lost, curve);
+        if let Some((rows, value)) = self.split.filter(|(rows, value)| rows != value) {
+            faults.push(format!("{rows} rows, and the split value is {value}"));
+        }
+        faults.extend(self.quiet.iter().flat_map(|q| q.faults(curve)));
+        faults
+    }
 }
 
 pub fn main(args: &[String]) -> Result<()> {
@@ -483,45 +529,24 @@ pub fn main(args: &[String]) -> Result<()> {
     let program = program(&options.binary)?;
     let mut guard = Guard::new()?;
     let directory = server::new_directory(&options.directory, &mut guard)?;
-    let cables = Cables::new();
     let mut out = page::head("Without commits", "cargo xtask bench failover", args);
-    let mut nodes = start(&program, &directory, &cables, &mut guard)?;
-    let table = "CREATE TABLE kept (n bigint PRIMARY KEY)";
-    nodes[0].server.sql(table)?;
-    let ports: Vec<u16> = nodes.iter().map(|n| n.server.port).collect();
-    let writers = Writers::start(options.writers, &ports);
-    let hows = options.how.iter();
-    let mut all: Vec<(How, Vec<Round>)> = hows.map(|how| (*how, Vec::new())).collect();
-    let begun = Instant::now();
-    let done = rounds(
-        &options, &mut all, &mut nodes, &cables, &writers, &mut guard,
-    );
-    let seconds = begun.elapsed().as_secs();
-    let acknowledged = writers.end();
-    if let Err(e) = done {
-        let shown: String = all.iter().map(|(how, found)| row(*how, found)).collect();
-        return Err(format!("{e}\nuntil then:\n{HEAD}{shown}"));
+    let mut faults = Vec::new();
+    if options.curve.is_empty() {
+        let found = run(&options, &program, &directory, None, &mut guard)?;
+        out += &found.page(&options);
+        faults.extend(found.faults(false));
     }
-    let leads = whole(&nodes)?;
-    let there = nodes[leads].server.sql("SELECT n FROM kept")?;
-    let number = |r: &Vec<Option<String>>| r.first()?.as_ref()?.parse().ok();
-    let there: BTreeSet<u64> = there.rows.iter().filter_map(number).collect();
-    let lost = acknowledged.difference(&there).count();
-    let _ = writeln!(
-        out,
-        "- three servers of a cluster that runs itself, {} writers, one row per commit; {seconds} s in all\n- acknowledged commits that are lost, over all rounds: {lost} of {}\n",
-        options.writers,
-        acknowledged.len()
-    );
-    out += HEAD;
-    for (how, found) in &all {
-        out += &row(*how, found);
+    for lease in &options.curve {
+        let home = directory.join(lease);
+        std::fs::create_dir_all(&home).map_err(|e| format!("{}: {e}", home.display()))?;
+        let found = run(&options, &program, &home, Some(lease.as_str()), &mut guard)?;
+        let _ = write!(out, "\n## A lease of {lease}\n\n{}", found.page(&options));
+        faults.extend(found.faults(true).iter().map(|f| format!("{lease}: {f}")));
     }
     println!("\n{out}");
     if options.write {
         page::store("failover", &out, &[])?;
     }
-    let faults = faults(&all, lost);
     match faults.is_empty() {
         true => Ok(()),
         false => Err(faults.join("\n")),
@@ -534,6 +559,7 @@ fn rounds(
     nodes: &mut [Node],
     cables: &Cables,
     writers: &Writers,
+    site: &mut Option<Site>,
     guard: &mut Guard,
 ) -> Result<()> {
     for n in 0..options.rounds {
@@ -549,6 +575,10 @@ fn rounds(
                 done.two
             );
             found.push(done);
+            if let Some(site) = site {
+                let leads = whole(nodes)?;
+                site.follow(nodes[leads].server.port, guard)?;
+            }
         }
     }
     Ok(())
@@ -579,10 +609,12 @@ mod tests {
     #[test]
     fn a_fail_over_is_a_fault_after_a_pause_only() {
         let rounds = vec![a_round(true, false)];
-        assert!(faults(&[(How::Kill, rounds.clone())], 0).is_empty());
-        assert_eq!(faults(&[(How::Pause, rounds)], 0).len(), 1);
+        assert!(faults(&[(How::Kill, rounds.clone())], 0, false).is_empty());
+        let paused = [(How::Pause, rounds)];
+        assert_eq!(faults(&paused, 0, false).len(), 1);
+        assert!(faults(&paused, 0, true).is_empty());
         assert_eq!(
-            faults(&[(How::Kill, vec![a_round(true, true)])], 2).len(),
+            faults(&[(How::Kill, vec![a_round(true, true)])], 2, true).len(),
             2
         );
     }
