@@ -60,6 +60,11 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         member: Option<String>,
     },
+    /// Change how a cluster is kept together
+    Cluster {
+        #[command(subcommand)]
+        command: OfCluster,
+    },
     /// Bring an archive up to the end of a data directory, also while a server works there
     Backup {
         #[command(flatten)]
@@ -123,6 +128,21 @@ enum Command {
     BenchLagNode {
         #[command(flatten)]
         options: bench::lag::NodeArgs,
+    },
+}
+
+#[derive(Subcommand)]
+enum OfCluster {
+    /// Have a cluster that was made with --replica-of run itself, while it works: the primary and its replicas become members
+    Adopt {
+        /// The primary: HOST:PORT, or a connection string with a superuser; PGPASSWORD has its password
+        #[arg(
+            long,
+            value_name = "PRIMARY",
+            env = "CANON_LISTEN",
+            default_value = "127.0.0.1:5432"
+        )]
+        server: String,
     },
 }
 
@@ -315,6 +335,9 @@ pub fn main() -> ExitCode {
         Command::Status { http } => return crate::status::run(&http),
         Command::Promote { options } => promote(&options),
         Command::Leave { server, member } => leave(&server, member.as_deref()),
+        Command::Cluster {
+            command: OfCluster::Adopt { server },
+        } => ask(&server, "canon cluster adopt", "SELECT canon_adopt()"),
         Command::Witness { options } => server::control::witness::run(&options),
         Command::SetAside { command } => return judged(crate::set_aside::run(&command)),
         Command::Verify { what } => return judged(crate::verify::run(&what)),

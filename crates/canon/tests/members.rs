@@ -8,6 +8,8 @@ mod helpers;
 
 #[path = "members/addresses.rs"]
 mod addresses;
+#[path = "members/adopting.rs"]
+mod adopting;
 #[path = "members/by_hand.rs"]
 mod by_hand;
 #[path = "members/hand_over.rs"]

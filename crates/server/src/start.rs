@@ -141,17 +141,17 @@ async fn live(mut config: Config) -> Result<Over> {
     loop {
         // A signal during recovery ends the process there: nothing is lost by it.
         let started = tokio::select! {
-            started = Server::start_or_held(&config, restart.take(), seat.as_ref(), None) => started,
+            started = Server::start_or_held(&config, restart.take(), Some(&seat), None) => started,
             name = &mut stop => {
                 info!(signal = name?, "stopped before it was ready");
                 std::process::exit(0);
             }
             // A start may wait for a primary, and a node that was taken out for one that it does not find.
-            e = ended(seat.as_ref()) => {
+            e = seat.ended() => {
                 error!("{}; stopped before it was ready", e.fields().message);
                 return Err(e);
             }
-            () = left(seat.as_ref()) => {
+            () = seat.left() => {
                 info!("this server has left its cluster; stopped before it was ready");
                 return Ok(Over::Ended);
             }
@@ -183,12 +183,12 @@ async fn live(mut config: Config) -> Result<Over> {
                 server.stop_at_once().await;
                 return Err(e);
             }
-            e = ended(seat.as_ref()) => {
+            e = seat.ended() => {
                 error!("{}; stopping", e.fields().message);
                 server.stop_at_once().await;
                 return Err(e);
             }
-            () = left(seat.as_ref()) => {
+            () = seat.left() => {
                 info!("this server has left its cluster; stopping");
                 server.stop().await;
                 return Ok(Over::Ended);
@@ -199,11 +199,9 @@ async fn live(mut config: Config) -> Result<Over> {
                 server
             }
             // What runs here can commit no more.
-            () = moved(seat.as_ref()) => server.at_once(),
+            () = seat.moved() => server.at_once(),
         };
-        if let Some(seat) = &seat {
-            seat.hears(false);
-        }
+        seat.hears(false);
         // A signal meanwhile is for the process, which would not hear of it anew.
         let mut room = std::pin::pin!(over.makes_room());
         let mut signal = None;
@@ -220,30 +218,6 @@ async fn live(mut config: Config) -> Result<Over> {
         if !room {
             return Ok(Over::Anew);
         }
-    }
-}
-
-/// Ready when this server is of its cluster no more.
-async fn left(seat: Option<&Arc<Seat>>) {
-    match seat {
-        Some(seat) => seat.left().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Ready when this server can be of its cluster no more; why.
-async fn ended(seat: Option<&Arc<Seat>>) -> Error {
-    match seat {
-        Some(seat) => seat.ended().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Ready when this server's role in its cluster is another one now.
-async fn moved(seat: Option<&Arc<Seat>>) {
-    match seat {
-        Some(seat) => seat.moved().await,
-        None => std::future::pending().await,
     }
 }
 

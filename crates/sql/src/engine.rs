@@ -34,6 +34,8 @@ pub enum Outcome {
 pub enum MembershipChange {
     /// The member of this name leaves; none: this node.
     Leave(Option<String>),
+    /// Replicas that follow this primary by hand become members.
+    Adopt,
 }
 
 /// Asked every few milliseconds by what waits on its thread: an error (the statement was cancelled) ends the wait.

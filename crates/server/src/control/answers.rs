@@ -1,6 +1,7 @@
 //! Questions that a node asks another one, and this node's answers.
 
 use super::Seat;
+use super::outsider::takes_no_part;
 use super::words::{ASKED, Identity, Joined, Joining, OF_MEMBER, Question, system, wait_for};
 use crate::replication::Place;
 use crate::replication::members::{MemberSeen, Members, Together};
@@ -33,11 +34,11 @@ fn unreached(catalogue: &Catalogue, reached: &BTreeSet<NodeId>) -> String {
     }
 }
 
-impl Members for Seat {
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+impl Members for Seat {
     fn answer(self: Arc<Self>, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>>> {
         // The member lives in the runtime; a connection lives on a core that may be busy with statements.
         let answered = self.runtime.clone().spawn(self.reply(question));
@@ -111,7 +112,8 @@ fn millis(time: Duration) -> u64 {
 
     fn may_promote(&self, check_cancelled: CheckCancelled<'_>) -> Result<()> {
         let Some(seat) = self.shared().filter(|s| s.member.get().is_some()) else {
-            return Ok(());
+            let outsider = self.outsider.lock().clone();
+            return outsider.map_or(Ok(()), |o| o.may_promote(check_cancelled));
         };
         let (told, heard) = std::sync::mpsc::channel();
         self.runtime.spawn(async move {
@@ -181,10 +183,19 @@ impl Seat {
                 member.ear().hear(message).await.map_err(system)
             }
             Some((&ASKED, question)) => match serde_json::from_slice(question).map_err(system)? {
+                // As a build without it says.
+                Question::Adopt { .. } if env::fault::planted("adopt.unknown") => {
+                    Err(takes_no_part())
+                }
+                Question::Adopt { now } => {
+                    let why_not = self.be_adopted(now).await?;
+                    serde_json::to_vec(&why_not).map_err(system)
+                }
                 Question::RunsItself => {
                     let founded = self.catalogue().is_some_and(|c| c.phase().is_some());
                     serde_json::to_vec(&founded).map_err(system)
                 }
+                _ if self.follows_by_hand() => Err(takes_no_part()),
                 Question::Primary { you } => {
                     let at = self.primary(&you)?;
                     serde_json::to_vec(&at).map_err(system)
@@ -271,6 +282,7 @@ impl Seat {
                 node: self.number,
                 joined: None,
                 witness: false,
+                adopted: self.config.replica_of.is_some(),
             };
             self.become_member(identity).await?;
         }

@@ -49,6 +49,11 @@ impl Seat {
             *self.target.lock() = None;
             return Ok(self.named(None));
         }
+        if let Some(primary) = self.by_hand() {
+            let (primary, target) = primary.clone().movable();
+            *self.target.lock() = Some(target);
+            return Ok(self.named(Some(primary)));
+        }
         let mut said: Option<Instant> = None;
         loop {
             let catalogue = self.newest_catalogue();
@@ -68,11 +73,8 @@ impl Seat {
                 None
             });
             if let Some(at) = at {
-                let primary = Primary::parse(&at);
-                let primary =
-                    primary.map_err(|why| Error::new(SqlState::INVALID_PARAMETER_VALUE, why))?;
-                let (mut primary, target) = primary.movable();
-                primary.number = Some(self.number);
+                let (primary, target) = self.primary_there(&at)?.movable();
+                target.says_number(self.number);
                 *self.target.lock() = Some(target);
                 info!(primary = %at, "this server follows");
                 return Ok(with_wanted(self.named(Some(primary)), &catalogue));
@@ -117,6 +119,7 @@ impl Seat {
     /// The server runs, and is about to take clients.
     pub fn attach(self: &Arc<Seat>, place: &Arc<Place>) {
         *self.place.lock() = Arc::downgrade(place);
+        self.guard(place);
         let members: Arc<dyn Members> = self.clone();
         _ = place.senders.control.set(members);
         // No read lease reaches beyond the lease of the primary that grants it.
@@ -150,9 +153,6 @@ impl Seat {
                 "failover.max_loss is not taken: the cluster has a setting of its own ({agreed}), which was made when it was founded"
             );
         }
-        let agreed = catalogue.policies().synchronous_replicas;
-        if let Some(own) = self.config.synchronous_said
-            && agreed != Some(own as usize)
         let own_lease = self.own_policies().lease;
         let agreed_lease = catalogue.policies().lease;
         if own_lease != agreed_lease {
@@ -161,6 +161,9 @@ impl Seat {
                 "failover.lease is another one at this server than that of the cluster ({agreed}ms), which was made when it was founded"
             );
         }
+        let agreed = catalogue.policies().synchronous_replicas;
+        if let Some(own) = self.config.synchronous_said
+            && agreed != Some(own as usize)
         {
             let agreed =
                 agreed.map_or("that it follows from the members".into(), |n| n.to_string());
@@ -176,6 +179,14 @@ fn is_gone(seat: &Seat) -> bool {
     let founded = seat.catalogue().filter(|c| c.phase().is_some());
     let is_member = |c: Catalogue| seat.me().is_some_and(|me| c.members().contains_key(&me));
     seat.was_joined() && founded.is_some_and(|c| !is_member(c))
+}
+
+/// Says once why.
+fn not_yet(why: String, said: &mut String) {
+    if why != *said {
+        warn!("not joined yet: {why}");
+        *said = why;
+    }
 }
 
 /// Joins, and tries until it has.
@@ -198,14 +209,10 @@ pub(super) async fn join(seat: &Arc<Seat>) {
                 }
                 return info!("this node is a member of the cluster");
             }
-            Ok(Some(why)) => return seat.is_refused(&why),
-            Err(e) => {
-                let why = e.fields().message.to_string();
-                if why != said {
-                    warn!("not joined yet: {why}");
-                    said = why;
-                }
-            }
+            // One that served its clients before it was taken in goes on.
+            Ok(Some(why)) if !seat.is_adopted() => return seat.is_refused(&why),
+            Ok(Some(why)) => not_yet(why, &mut said),
+            Err(e) => not_yet(e.fields().message.to_string(), &mut said),
         }
         tokio::time::sleep(AGAIN).await;
     }
@@ -270,6 +277,7 @@ async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
             node: seat.number,
             joined: Some(first),
             witness: seat.kind == Kind::Witness,
+            adopted: seat.config.replica_of.is_some(),
         };
         seat.become_member(identity).await?;
     }

@@ -27,6 +27,8 @@ const VOTE: Duration = Duration::from_secs(5);
 const ASK: Duration = Duration::from_secs(5);
 /// How long a change may take.
 const CHANGE: Duration = Duration::from_secs(15);
+/// How long it may take to take replicas in: each may take long to answer, twice, and to join.
+const ADOPT: Duration = Duration::from_secs(60);
 /// Most nodes that are asked in a row, as each may name another one.
 const MOST: usize = 8;
 
@@ -42,12 +44,18 @@ impl Seat {
         check_cancelled: CheckCancelled<'_>,
     ) -> Result<String> {
         let seat = self.shared().ok_or_else(|| system("the server stops"))?;
-        let MembershipChange::Leave(name) = change;
         let (told, heard) = std::sync::mpsc::channel();
+        let limit = match change {
+            MembershipChange::Leave(_) => CHANGE,
+            MembershipChange::Adopt => ADOPT,
+        };
         self.runtime.spawn(async move {
-            _ = told.send(seat.leave(name.as_deref()).await);
+            _ = told.send(match change {
+                MembershipChange::Leave(name) => seat.leave(name.as_deref()).await,
+                MembershipChange::Adopt => seat.adopt().await,
+            });
         });
-        let until = Instant::now() + CHANGE;
+        let until = Instant::now() + limit;
         tokio::task::block_in_place(|| {
             loop {
                 match heard.recv_timeout(Duration::from_millis(10)) {

@@ -12,15 +12,18 @@
 //! moving.rs       a member at another address than before
 //! witness.rs      `canon witness`: a member without data
 //! outsider.rs     a server that follows by hand, and is no member
+//! adopting.rs     servers that followed by hand become members while they run
 //! joining.rs      a server that joins: finds the primary, follows it, and then asks to be a member
 //! ```
-//! A server without MEMBER takes no part, and nothing here acts. It founds a cluster of one when the first other server asks to join it.
+//! A server without MEMBER takes no part, and nothing here acts. It founds a cluster of one when the first other server asks to join it. One that follows by hand
+//! does so until it is adopted.
 //!
 //! A role changes in two ways. A replica that is named is promoted in place, and a replica whose primary is another one now connects there. A
 //! primary that leads no more starts again within the process, as a replica: its sessions end with 57P01.
 //!
 //! Left out on purpose: what is decided (the crate `cluster`), and the connections (`replication::members`).
 
+mod adopting;
 mod answers;
 mod data;
 mod hand_over;

@@ -23,6 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it counts that nothing was said against a promotion. A second request for the same promotion does not ask again.
 const COUNTS: Duration = Duration::from_secs(10);
 
+/// The answer to a question of another node.
+pub(super) fn takes_no_part() -> Error {
+    let what = "this server takes part in no cluster that runs itself";
+    Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
+}
+
 /// See the head of the file.
 pub struct Outsider {
     runtime: Handle,
@@ -33,16 +39,23 @@ pub struct Outsider {
 }
 
 impl Outsider {
-    /// Guards this place, if it follows another node. Call inside of a runtime.
-    pub fn attach(place: &Place) {
-        let Some(follow) = &place.follow else { return };
-        let outsider: Arc<dyn Members> = Arc::new(Outsider {
+    /// Of the server here, if it follows another node. Call inside of a runtime.
+    pub(super) fn of(place: &Place) -> Option<Arc<Outsider>> {
+        let follow = place.follow.as_ref()?;
+        Some(Arc::new(Outsider {
             runtime: Handle::current(),
             roads: Arc::default(),
             primary: follow.primary().clone(),
             allowed: Mutex::default(),
-        });
-        _ = place.senders.control.set(outsider);
+        }))
+    }
+
+    /// Guards this place, of a process that has no seat.
+    pub fn attach(place: &Place) {
+        if let Some(outsider) = Outsider::of(place) {
+            let outsider: Arc<dyn Members> = outsider;
+            _ = place.senders.control.set(outsider);
+        }
     }
 
     fn asks(&self, check_cancelled: CheckCancelled<'_>) -> Result<Result<bool>> {
@@ -63,9 +76,7 @@ impl Outsider {
 
 impl Members for Outsider {
     fn answer(self: Arc<Self>, _question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>>> {
-        let what = "this server takes part in no cluster that runs itself";
-        let e = Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what);
-        Box::pin(async move { Err(e) })
+        Box::pin(async { Err(takes_no_part()) })
     }
 
     fn may_promote(&self, check_cancelled: CheckCancelled<'_>) -> Result<()> {

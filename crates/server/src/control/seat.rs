@@ -1,5 +1,6 @@
 //! What lives as long as the process: the running member, and the server that it has now.
 
+use super::Outsider;
 use super::roads::Roads;
 use super::words::{Identity, Joined, Question, Watched, system};
 use crate::config::Config;
@@ -45,6 +46,10 @@ pub struct Seat {
     pub(super) roads: Roads,
     pub(super) member: OnceLock<RunningMember>,
     pub(super) identity: OnceLock<Identity>,
+    /// Where it joins since it was adopted.
+    pub(super) adopted: OnceLock<String>,
+    /// As long as it follows by hand: what guards it.
+    pub(super) outsider: Mutex<Option<Arc<Outsider>>>,
     /// The server that runs now.
     pub(super) place: Mutex<Weak<Place>>,
     /// Where the replica that runs now looks for its primary.
@@ -149,20 +154,26 @@ pub(super) fn keep(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 }
 
 impl Seat {
-    /// Of the server that this configures. Call inside of the runtime that it is to live in. None: it follows a primary that was named by hand.
-    pub async fn open(config: &Config) -> Result<Option<Arc<Seat>>> {
+    /// Of the server that this configures. Call inside of the runtime that it is to live in.
+    pub async fn open(config: &Config) -> Result<Arc<Seat>> {
         let dir = config.data.join(DIR);
         if config.replica_of.is_some() {
-            let member = tokio::task::block_in_place(|| read_identity(&dir))?;
-            let Some(_) = member else { return Ok(None) };
-            let what = "this data directory belongs to a member of a cluster, which agrees with the others whom it follows";
-            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
-                .hint("Start it without --replica-of."));
+            match tokio::task::block_in_place(|| read_identity(&dir))? {
+                Some(member) if !member.adopted => {
+                    let what = "this data directory belongs to a member of a cluster, which agrees with the others whom it follows";
+                    return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
+                        .hint("Start it without --replica-of."));
+                }
+                Some(_) => warn!(
+                    "replica_of is not taken, and can be left out: this server was taken into a cluster, whose members agree whom it follows"
+                ),
+                None => {}
+            }
         }
-        Seat::open_as(config, Kind::Server).await.map(Some)
+        Seat::open_as(config, Kind::Server).await
     }
 
-    /// The same of a server that follows nothing by hand, or of a witness.
+    /// The same of a server or a witness.
     pub(super) async fn open_as(config: &Config, kind: Kind) -> Result<Arc<Seat>> {
         let dir = config.data.join(DIR);
         let identity = tokio::task::block_in_place(|| {
@@ -197,6 +208,8 @@ impl Seat {
             roads: Roads::default(),
             member: OnceLock::new(),
             identity: OnceLock::new(),
+            adopted: OnceLock::new(),
+            outsider: Mutex::default(),
             place: Mutex::default(),
             target: Mutex::default(),
             followed: Mutex::default(),
@@ -353,7 +366,8 @@ impl Seat {
     /// Where this server is to join, if it is no member yet.
     pub(super) fn asked_to_join(&self) -> Option<String> {
         let joined = self.identity.get().and_then(|i| i.joined.clone());
-        joined.or_else(|| self.config.join.clone())
+        let adopted = || self.adopted.get().cloned();
+        joined.or_else(adopted).or_else(|| self.config.join.clone())
     }
 
     /// The copy here is about to be replaced: until it has all that the primary had when it was followed again, this node testifies nothing. Whether it would

@@ -42,6 +42,9 @@ pub struct Identity {
     /// It has no data.
     #[serde(default)]
     pub witness: bool,
+    /// It followed by hand, and was taken in while it ran: its settings may still name a primary.
+    #[serde(default)]
+    pub adopted: bool,
 }
 
 /// What is asked.
@@ -57,6 +60,8 @@ pub enum Question {
     HandOver { to: NodeId },
     /// A node wants to be a member.
     Join(Joining),
+    /// To a replica that follows by hand: whether it can be a member. `now`: it is to be one.
+    Adopt { now: bool },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -344,7 +344,7 @@ impl Follow {
             (ACKS, "on"),
         ];
         parameters.extend(self.listen.as_deref().map(|at| (LISTEN, at)));
-        let number = self.primary.number.map(|n| n.to_string());
+        let number = self.primary.number().map(|n| n.to_string());
         parameters.extend(number.as_deref().map(|n| (MEMBER, n)));
         if self.node.asks_for_leases() {
             parameters.push((LEASES, "on"));

@@ -14,6 +14,7 @@ use replica::proof::{Asker, Claim};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 
 /// A node's address, the role that logs in there, and what this node proves of itself.
@@ -22,22 +23,31 @@ pub struct Primary {
     server: Conninfo,
     /// What this node proves to it, and has it prove.
     pub member: Option<Arc<Membership>>,
-    /// This node's number in a cluster that runs itself, which it says where it follows.
-    pub number: Option<u64>,
     /// Where the primary is now, where that can change while this node runs. It wins over host and port.
     target: Option<Target>,
 }
 
 /// A primary that can be another one later. Clones share it.
 #[derive(Clone)]
-pub struct Target(Arc<watch::Sender<(String, u16)>>);
+pub struct Target(Arc<Aim>);
+
+struct Aim {
+    at: watch::Sender<(String, u16)>,
+    /// This node's number in a cluster that runs itself, which it says where it follows; 0: it has none.
+    number: AtomicU64,
+}
 
 impl Target {
     /// The primary is at this address from now on. False: it was already.
     pub fn set(&self, host: String, port: u16) -> bool {
         let new = (host, port);
         let changes = |at: &mut (String, u16)| std::mem::replace(at, new.clone()) != new;
-        self.0.send_if_modified(changes)
+        self.0.at.send_if_modified(changes)
+    }
+
+    /// The next connection that follows says this number of this node.
+    pub fn says_number(&self, number: u64) {
+        self.0.number.store(number, Ordering::SeqCst);
     }
 }
 
@@ -78,15 +88,16 @@ impl Primary {
         Ok(Primary {
             server,
             member: None,
-            number: None,
             target: None,
         })
     }
 
     /// One whose address can change from now on, and what changes it.
     pub fn movable(mut self) -> (Primary, Target) {
-        let at = watch::channel((self.host.clone(), self.port)).0;
-        let target = Target(Arc::new(at));
+        let target = Target(Arc::new(Aim {
+            at: watch::channel((self.host.clone(), self.port)).0,
+            number: AtomicU64::new(0),
+        }));
         self.target = Some(target.clone());
         (self, target)
     }
@@ -94,14 +105,20 @@ impl Primary {
     /// Host and port, now.
     pub fn address(&self) -> (String, u16) {
         match &self.target {
-            Some(t) => t.0.borrow().clone(),
+            Some(t) => t.0.at.borrow().clone(),
             None => (self.host.clone(), self.port),
         }
     }
 
     /// Where it is now, to be told when that changes.
     pub fn found(&self) -> Found {
-        Found(self.target.as_ref().map(|t| t.0.subscribe()))
+        Found(self.target.as_ref().map(|t| t.0.at.subscribe()))
+    }
+
+    /// This node's number in a cluster that runs itself, which it says where it follows.
+    pub fn number(&self) -> Option<u64> {
+        let number = self.target.as_ref()?.0.number.load(Ordering::SeqCst);
+        (number > 0).then_some(number)
     }
 
     /// The server that it is now.

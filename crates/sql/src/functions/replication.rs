@@ -141,12 +141,23 @@ pub(super) fn register(r: &mut Registry) {
         let leave = MembershipChange::Leave(a[0].as_str().map(str::to_owned));
         c.session.change_membership(leave).map(Value::from)
     });
+    // Replicas that follow this primary by hand become members.
+    r.f("canon_adopt", &[], TEXT, VOL, |_, c| {
+        let adopt = MembershipChange::Adopt;
+        c.session.change_membership(adopt).map(Value::from)
+    });
     r.f("canon_promote", &[], TEXT, VOL, canon_promote);
     r.f("canon_promote", &[BOOL], TEXT, VOL, canon_promote);
     r.does(AT_PRIMARY, &["canon_txn_status"]);
     r.does(
         OF_THE_NODE,
-        &["pg_promote", "canon_promote", "canon_unseal", "canon_leave"],
+        &[
+            "pg_promote",
+            "canon_promote",
+            "canon_unseal",
+            "canon_leave",
+            "canon_adopt",
+        ],
     );
 }
 
