@@ -364,10 +364,10 @@ fn ready(p: &Program) -> Result<Command> {
         Rust(binary) => {
             // Diesel's.
             clients::packages(&[("/usr/include/postgresql/libpq-fe.h", "libpq-dev")])?;
-            // Cargo knows itself what is to be built again; the lock file is made here.
+            // Cargo knows itself what is to be built again.
             let at = command::target_dir().join("clients").join("rust");
             copy(&scripts().join("rust"), &at)?;
-            let build = ["build", "--quiet", "--bin", binary];
+            let build = ["build", "--quiet", "--locked", "--bin", binary];
             let mut cargo = command::cargo(&build);
             cargo.current_dir(&at);
             cargo.env("CARGO_TARGET_DIR", at.join("target"));

@@ -366,6 +366,51 @@ async fn portals_give_rows_in_parts() {
     txn.commit().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_portal_of_a_failed_block_says_that_the_block_has_failed() {
+    let server = Server::start().await;
+    let mut client = server.connect().await;
+    let txn = client.transaction().await.unwrap();
+    let portal = txn.bind("SELECT 1", &[]).await.unwrap();
+    txn.batch_execute("SELECT 1 / 0").await.unwrap_err();
+    let refused = txn.query_portal(&portal, 1).await.unwrap_err();
+    assert_eq!(refused.code().expect("the server's").code(), "25P02");
+}
+
+/// Drivers give the result of a call as a parameter of this type.
+#[derive(Debug)]
+struct Nothing;
+
+impl ToSql for Nothing {
+    fn to_sql(
+        &self,
+        _: &Type,
+        _: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::VOID
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parameter_of_type_void_is_no_argument() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    let call = client
+        .prepare_typed("SELECT pg_backend_pid($1), left($2, 2)", &[Type::VOID])
+        .await
+        .unwrap();
+    let row = client.query_one(&call, &[&Nothing, &"abc"]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(1), "ab");
+    let refused = client.prepare("SELECT pg_backend_pid('')").await;
+    assert_eq!(refused.unwrap_err().code().unwrap().code(), "42883");
+}
+
 /// Drivers know the error by its routine, and prepare again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_result_type_names_the_routine() {
@@ -890,7 +935,7 @@ impl<'a> tokio_postgres::types::FromSql<'a> for Bytes {
     fn from_sql(
         _: &Type,
         raw: &'a [u8],
-    ) -> Result<Bytes, Box<dyn std::error::Error + Sync + Send>> {
+    ) -> Result<Bytes, Box<dyn Error + Sync + Send>> {
         Ok(Bytes(raw.to_vec()))
     }
 

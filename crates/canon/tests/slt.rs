@@ -245,6 +245,7 @@ files! {
     made membership merge
     networks
     no_columns not_valid nulls
+    programs
     refused role_limits
     select split strings subqueries system_columns
     temporary ties timetz tools types views

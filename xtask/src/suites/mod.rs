@@ -257,7 +257,7 @@ fn report(all: &[Ran], absent: &[&str]) -> String {
     for name in absent {
         _ = writeln!(text, "\n{name} was not run: no registry has its tests.");
     }
-    text.push_str("\n## Why tests fail\n\n| suite | kind | reason | tests |\n|---|---|---|---|\n");
+    text.push_str("\n## Why tests fail\n\nEach test by its name, below its reason, stands in the suite's list: `xtask/clients/suites`.\n\n| suite | kind | reason | tests |\n|---|---|---|---|\n");
     for ran in all {
         for ((kind, reason), n) in &ran.judged.listed {
             let kind = match kind {

@@ -160,6 +160,12 @@ impl Binder<'_> {
         };
         let mut args: Vec<&Ast> = Vec::with_capacity(list.args.len());
         let mut star = false;
+        if name == "row"
+            && schema.is_none()
+            && let Some(row) = self.row_with_stars(&list.args, env)?
+        {
+            return Ok(row);
+        }
         if let Some(one) = of_whole_row(f, &list.args) {
             return self.function_call(&one, schema, name, env);
         }
@@ -206,6 +212,10 @@ impl Binder<'_> {
         let mut bound = Vec::with_capacity(args.len());
         for e in &args {
             let b = self.expr(e, env)?;
+            // As in PostgreSQL: drivers put the result of a call among its parameters so.
+            if b.ty.ty == Type::Void && matches!(b.expr, Expr::Param(_)) {
+                continue;
+            }
             let b = self.json_argument(name, e, b, env.scope)?;
             bound.push(match sees_blanks(name) {
                 true => self.with_blanks(b)?,

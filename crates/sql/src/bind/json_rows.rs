@@ -40,11 +40,7 @@ pub(super) fn shape(e: &Expr, known: &[(Slot, Arc<Shape>)]) -> Option<Shape> {
     let items = fields(&row)?;
     let of = |(e, ty): &(Expr, Type)| {
         let inner = (*ty == Type::Record).then(|| shape(e, known)).flatten();
-        let ty = match *ty {
-            Type::Unknown => Type::Text,
-            ty => ty,
-        };
-        (ty, inner.map(Arc::new))
+        (*ty, inner.map(Arc::new))
     };
     Some(Shape(items.iter().map(of).collect()))
 }

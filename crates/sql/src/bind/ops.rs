@@ -5,7 +5,7 @@ use super::{Binder, Bound};
 use crate::expr::{AnyAll, Call, CmpOp, Expr, InList, Matcher};
 use crate::functions::{NEXT_IDENTITY, Resolved, lookup_any_operator, lookup_operator};
 use base::{Error, Result, SqlState, Type};
-use sqlparser::ast::{self, BinaryOperator, Expr as Ast};
+use sqlparser::ast::{self, BinaryOperator, Expr as Ast, FunctionArg, FunctionArgExpr};
 
 /// The symbol of an operator as PostgreSQL writes it.
 pub(super) fn symbol(op: &BinaryOperator) -> String {
@@ -355,9 +355,16 @@ impl Binder<'_> {
 
     /// ROW(…) as a value of its own.
     pub(super) fn row(&mut self, items: &[Ast], env: &mut Env<'_, '_>) -> Result<Bound> {
-        let mut fields = Vec::new();
+        let mut fields = Vec::with_capacity(items.len());
         for i in items {
-            let b = self.expr(i, env)?;
+            fields.push(self.expr(i, env)?);
+        }
+        self.row_of(fields)
+    }
+
+    fn row_of(&mut self, values: Vec<Bound>) -> Result<Bound> {
+        let mut fields = Vec::with_capacity(values.len());
+        for b in values {
             // A literal is of no type until the row becomes a value of a composite type.
             let b = match b.expr {
                 Expr::Const(_) => b,
@@ -367,6 +374,44 @@ impl Binder<'_> {
             fields.push((b.expr, b.ty.ty));
         }
         Ok(Bound::new(Expr::Record(fields), Type::Record))
+    }
+
+    /// `ROW(a, t.*)`: the columns of `t` are fields. `None` for a row without such a star.
+    pub(super) fn row_with_stars(
+        &mut self,
+        args: &[FunctionArg],
+        env: &mut Env<'_, '_>,
+    ) -> Result<Option<Bound>> {
+        let is_star = |a: &FunctionArg| {
+            matches!(
+                a,
+                FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_))
+            )
+        };
+        if !args.iter().any(is_star) {
+            return Ok(None);
+        }
+        if self.stars.is_some() {
+            // A view keeps its text, in which the star would come to stand for later columns.
+            return Err(Error::unsupported("the columns of a relation in a view's row"));
+        }
+        let mut values = vec![];
+        for a in args {
+            match a {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => values.push(self.expr(e, env)?),
+                FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(rel)) => {
+                    let parts = rel.0.iter().filter_map(|p| p.as_ident().cloned());
+                    let parts: Vec<ast::Ident> = parts.collect();
+                    let columns = self.star_of(&parts, env.scope)?;
+                    values.extend(columns.into_iter().map(|c| Bound {
+                        expr: c.expr,
+                        ty: c.ty,
+                    }));
+                }
+                _ => return Err(Error::unsupported("this field of a row")),
+            }
+        }
+        self.row_of(values).map(Some)
     }
 }
 

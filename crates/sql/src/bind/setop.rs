@@ -12,6 +12,17 @@ use sqlparser::ast::{self, SetExpr, SetOperator, SetQuantifier};
 struct Branch {
     node: Logical,
     cols: Vec<(String, Bound, (u32, i16))>,
+    /// It is a UNION; whether of all rows.
+    union: Option<bool>,
+}
+
+/// A UNION of what its sides write to the same slots.
+fn union(sides: Vec<Logical>, slots: &[u32], all: bool) -> Logical {
+    let rows = Logical::Append(sides);
+    match all {
+        true => rows,
+        false => rows.unique(slots.iter().map(|&s| Expr::Slot(s)).collect()),
+    }
 }
 
 impl Binder<'_> {
@@ -44,10 +55,23 @@ impl Binder<'_> {
         }
     }
 
-    /// A side of a set operation. A chain of the same UNION is walked without recursion on its left side.
+    /// A side of a set operation. A chain is walked without recursion on its left side.
     fn branch(&mut self, e: &SetExpr, scope: &Scope<'_>) -> Result<Branch> {
         self.enter()?;
-        let b = match e {
+        let depth = self.depth;
+        let (mut chain, mut first) = (vec![], e);
+        while let SetExpr::SetOperation {
+            left,
+            op,
+            set_quantifier,
+            right,
+        } = first
+        {
+            chain.push((*op, *set_quantifier, &**right));
+            first = left;
+        }
+        let before = self.recursions();
+        let mut b = match first {
             SetExpr::Select(s) => {
                 let tail = super::query::Tail {
                     order: &[],
@@ -63,30 +87,23 @@ impl Binder<'_> {
                     Selected::Rel(r) => branch_of(r),
                 }
             }
-            SetExpr::SetOperation {
-                left,
-                op,
-                set_quantifier,
-                right,
-            } => {
-                let first = self.recursions();
-                let l = self.branch(left, scope)?;
-                let second = self.recursions();
-                let r = self.branch(right, scope)?;
-                match (op, *set_quantifier == SetQuantifier::All) {
-                    (SetOperator::Except, all) => {
-                        self.no_recursion_since(if all { first } else { second }, "EXCEPT")?;
-                    }
-                    (SetOperator::Intersect, true) => {
-                        self.no_recursion_since(first, "INTERSECT")?;
-                    }
-                    _ => {}
-                }
-                self.combine(*op, *set_quantifier, l, r)?
-            }
             other => branch_of(self.set_expr(other, scope, None)?),
         };
-        self.depth -= 1;
+        for (op, quantifier, right) in chain.into_iter().rev() {
+            let second = self.recursions();
+            let r = self.branch(right, scope)?;
+            match (op, quantifier == SetQuantifier::All) {
+                (SetOperator::Except, all) => {
+                    self.no_recursion_since(if all { before } else { second }, "EXCEPT")?;
+                }
+                (SetOperator::Intersect, true) => {
+                    self.no_recursion_since(before, "INTERSECT")?;
+                }
+                _ => {}
+            }
+            b = self.combine(op, quantifier, b, r)?;
+        }
+        self.depth = depth - 1;
         Ok(b)
     }
 
@@ -118,6 +135,14 @@ impl Binder<'_> {
         for (a, b) in l.cols.iter().zip(&r.cols) {
             types.push(self.common_type(&[a.1.ty, b.1.ty], what)?);
         }
+        let same = l.cols.iter().zip(&types).all(|(c, t)| c.1.ty == *t);
+        if let (SetOperator::Union, true, Some(before)) = (op, same, l.union)
+            && before == all
+        {
+            return self.joined(l, r, &types, all);
+        }
+        // The left side is one level further down now.
+        self.enter()?;
         let slots: Vec<_> = l
             .cols
             .iter()
@@ -132,13 +157,7 @@ impl Binder<'_> {
         let left = self.put_in_slots(l, &types, &slots, what)?;
         let right = self.put_in_slots(r, &types, &slots, what)?;
         let node = match op {
-            SetOperator::Union => {
-                let both = Logical::Append(vec![left, right]);
-                match all {
-                    true => both,
-                    false => both.unique(slots.iter().map(|&s| Expr::Slot(s)).collect()),
-                }
-            }
+            SetOperator::Union => union(vec![left, right], &slots, all),
             _ => Logical::SetOp {
                 kind: if op == SetOperator::Intersect {
                     SetKind::Intersect
@@ -160,7 +179,37 @@ impl Binder<'_> {
                 (n, Bound { expr, ty }, o)
             })
             .collect();
-        Ok(Branch { node, cols })
+        let union = (op == SetOperator::Union).then_some(all);
+        Ok(Branch { node, cols, union })
+    }
+
+    /// One more side of a UNION of the same types, which stays one operation however many sides it has.
+    fn joined(
+        &mut self,
+        l: Branch,
+        r: Branch,
+        types: &[ColumnType],
+        all: bool,
+    ) -> Result<Branch> {
+        let slot = |c: &(String, Bound, (u32, i16))| match c.1.expr {
+            Expr::Slot(s) => s,
+            _ => unreachable!("a set operation gives slots"),
+        };
+        let slots: Vec<_> = l.cols.iter().map(slot).collect();
+        let right = self.put_in_slots(r, types, &slots, "UNION")?;
+        let mut sides = match l.node {
+            Logical::Append(sides) => sides,
+            Logical::Unique { input, .. } => match *input {
+                Logical::Append(sides) => sides,
+                _ => unreachable!("a UNION appends its sides"),
+            },
+            _ => unreachable!("a UNION appends its sides"),
+        };
+        sides.push(right);
+        Ok(Branch {
+            node: union(sides, &slots, all),
+            ..l
+        })
     }
 
     /// Converts a branch's outputs and puts them in these slots.
@@ -358,7 +407,11 @@ fn branch_of(r: Rel) -> Branch {
             (c.name.clone(), Bound { expr, ty: c.ty }, c.origin)
         })
         .collect();
-    Branch { node: r.node, cols }
+    Branch {
+        node: r.node,
+        cols,
+        union: None,
+    }
 }
 
 /// Unknown outputs become what is expected, or text.

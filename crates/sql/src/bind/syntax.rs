@@ -325,31 +325,46 @@ fn before_conflict(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 }
 
 /// `x = ANY (VALUES (1), (2))` is `x = ANY (SELECT * FROM (VALUES (1), (2)) AS v)`: the parser takes VALUES for a function. So is a
-/// set operation that begins with a parenthesis.
+/// set operation in an expression that begins with a parenthesis, `((SELECT 1) UNION (SELECT 2)) = x`: the parser expects the end behind
+/// the first query.
 fn values_compared(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is =
         |t: &TokenWithSpan, words: &[&str]| word_of(t).is_some_and(|w| words.contains(&w.as_str()));
-    if !tokens.iter().any(|t| is(t, &["any", "some", "all"])) {
+    if !tokens
+        .iter()
+        .any(|t| is(t, &QUANTIFIERS) || is(t, &SET_OPERATORS))
+    {
         return tokens;
     }
     let solid = solid(&tokens);
     let closings = closings(&tokens, &solid);
     let mut edits = vec![];
     for (k, at) in solid.windows(4).enumerate() {
-        let &[word, open, values, next] = at else {
+        let &[before, open, values, next] = at else {
             continue;
         };
-        let compared =
-            is(&tokens[word], &["any", "some", "all"]) && tokens[open].token == Token::LParen;
-        // `ANY ((SELECT …) UNION …)`: the parser expects the end behind the first query.
+        if tokens[open].token != Token::LParen {
+            continue;
+        }
+        let first = &tokens[values];
         let operation = || {
             let behind = solid.get(closings[k + 2]? + 1)?;
-            is(&tokens[*behind], &["union", "intersect", "except"]).then_some(())
+            is(&tokens[*behind], &SET_OPERATORS).then_some(())
         };
-        let first = &tokens[values];
-        // A column may be called `values`.
-        let list = is(first, &["values"]) && tokens[next].token == Token::LParen;
-        let form = compared && (list || first.token == Token::LParen && operation().is_some());
+        let form = match first.token {
+            Token::LParen => {
+                let behind = closings[k + 1].and_then(|c| solid.get(c + 1));
+                let behind = behind.map(|i| &tokens[*i]);
+                let first = k.checked_sub(1).map(|k| &tokens[solid[k]]);
+                operation().is_some() && is_operand(first, &tokens[before], behind)
+            }
+            // A column may be called `values`.
+            _ => {
+                is(&tokens[before], &QUANTIFIERS)
+                    && is(first, &["values"])
+                    && tokens[next].token == Token::LParen
+            }
+        };
         let Some(close) = closings[k + 1].filter(|_| form).map(|c| solid[c]) else {
             continue;
         };
@@ -378,6 +393,41 @@ fn values_compared(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         ));
     }
     edit(tokens, edits)
+}
+
+const QUANTIFIERS: [&str; 3] = ["any", "some", "all"];
+const SET_OPERATORS: [&str; 3] = ["union", "intersect", "except"];
+
+/// Words before an operand.
+const BEFORE_OPERANDS: [&str; 19] = [
+    "and", "any", "between", "by", "case", "else", "having", "ilike", "in", "like", "not", "on",
+    "or", "returning", "select", "some", "then", "when", "where",
+];
+
+/// Whether a parenthesis between these tokens stands for a value, and does not hold a query of its own right: behind FROM, AS or UNION, or as a
+/// statement. `first` is the token before the one before it.
+fn is_operand(
+    first: Option<&TokenWithSpan>,
+    before: &TokenWithSpan,
+    behind: Option<&TokenWithSpan>,
+) -> bool {
+    let word = word_of(before);
+    match (word.as_deref(), &before.token) {
+        (Some("all"), _) => !first.and_then(word_of).is_some_and(|w| SET_OPERATORS.contains(&&*w)),
+        (Some(w), _) => BEFORE_OPERANDS.contains(&w),
+        // It goes on as an expression, and not as a query.
+        (None, Token::LParen) => behind.is_some_and(|t| match word_of(t).as_deref() {
+            Some(w) => {
+                let query = ["order", "limit", "offset", "fetch", "for"];
+                !SET_OPERATORS.contains(&w) && !query.contains(&w)
+            }
+            None => !matches!(t.token, Token::RParen | Token::EOF),
+        }),
+        (None, Token::Comma | Token::Eq | Token::Neq | Token::Lt | Token::LtEq) => true,
+        (None, Token::Gt | Token::GtEq | Token::Plus | Token::Minus | Token::Mul) => true,
+        (None, Token::Div | Token::Mod | Token::StringConcat) => true,
+        _ => false,
+    }
 }
 
 /// `FETCH FIRST (1 + 1) ROWS ONLY` is `LIMIT (1 + 1)`: the parser expects a literal. WITH TIES is a function of that number, which
@@ -1152,6 +1202,14 @@ mod tests {
                 "a = ALL ( SELECT * FROM ( ( SELECT 1 ) UNION ( SELECT 2 ) ) AS \"values\" )",
             ),
             (
+                "((SELECT 1) UNION (SELECT 2)) IS NULL",
+                "( SELECT * FROM ( ( SELECT 1 ) UNION ( SELECT 2 ) ) AS \"values\" ) IS NULL",
+            ),
+            (
+                "(((SELECT 1) EXCEPT (SELECT 2)) = 3)",
+                "( ( SELECT * FROM ( ( SELECT 1 ) EXCEPT ( SELECT 2 ) ) AS \"values\" ) = 3 )",
+            ),
+            (
                 "(SELECT a FETCH NEXT (1 + 1) ROWS ONLY)",
                 "( SELECT a LIMIT ( 1 + 1 ) )",
             ),
@@ -1196,6 +1254,19 @@ mod tests {
                 adapted(&text),
                 format!("SELECT {}", [becomes; 3].join(" , "))
             );
+        }
+    }
+
+    #[test]
+    fn a_query_in_parentheses_stays_a_query() {
+        for text in [
+            "( ( SELECT 1 ) UNION ( SELECT 2 ) ) ORDER BY 1",
+            "( ( ( SELECT 1 ) UNION ( SELECT 2 ) ) EXCEPT ( SELECT 3 ) )",
+            "SELECT 1 UNION ALL ( ( SELECT 1 ) UNION ( SELECT 2 ) )",
+            "SELECT * FROM ( ( SELECT 1 ) UNION ( SELECT 2 ) ) AS x",
+            "WITH RECURSIVE x AS ( ( SELECT 1 ) UNION ( SELECT 2 ) ) SELECT a FROM x",
+        ] {
+            assert_eq!(adapted(text), text);
         }
     }
 

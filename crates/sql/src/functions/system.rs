@@ -289,23 +289,28 @@ fn lookups_by_name(r: &mut Registry) {
 
 fn encodings(r: &mut Registry) {
     r.f("pg_encoding_to_char", &[INT4], NAME, STA, |a, _| {
-        Ok(Value::text(if a[0].as_i64() == Some(6) {
-            "UTF8"
-        } else {
-            ""
+        Ok(Value::text(match a[0].as_i64() {
+            Some(0) => "SQL_ASCII",
+            Some(6) => "UTF8",
+            _ => "",
         }))
     });
     r.f("pg_char_to_encoding", &[NAME], INT4, STA, |a, _| {
-        let utf8 = s(&a[0])
-            .chars()
-            .map(like::lower)
-            .filter(char::is_ascii_alphanumeric)
-            .eq("utf8".chars());
-        Ok(Value::Int4(if utf8 { 6 } else { -1 }))
+        let plain = s(&a[0]).chars().map(like::lower);
+        let plain = plain.filter(char::is_ascii_alphanumeric);
+        Ok(Value::Int4(match &*plain.collect::<String>() {
+            "utf8" => 6,
+            "sqlascii" => 0,
+            _ => -1,
+        }))
     });
-    for n in ["getdatabaseencoding", "pg_client_encoding"] {
-        r.f(n, &[], NAME, STA, |_, _| Ok(Value::text("UTF8")));
-    }
+    r.f("getdatabaseencoding", &[], NAME, STA, |_, _| {
+        Ok(Value::text("UTF8"))
+    });
+    r.f("pg_client_encoding", &[], NAME, STA, |_, c| {
+        let name = c.session.setting("client_encoding");
+        Ok(Value::from(name.unwrap_or_else(|| "UTF8".into())))
+    });
 }
 
 fn notifications(r: &mut Registry) {

@@ -245,7 +245,21 @@ impl<E: Engine> Session<E> {
         } else {
             self.portals.get(name)
         };
-        p.ok_or_else(|| no_portal(name))
+        match p {
+            Some(p) => Ok(p),
+            None => Err(self.no_portal(name)),
+        }
+    }
+
+    /// 34000. An error of the block has ended its portals, which PostgreSQL keeps for as long as the block: then 25P02.
+    fn no_portal(&self, name: &str) -> Error {
+        let gone = |()| {
+            Error::new(
+                SqlState::INVALID_CURSOR_NAME,
+                format!("portal \"{name}\" does not exist"),
+            )
+        };
+        self.not_failed().map_or_else(|failed| failed, gone)
     }
 
     /// Execute.
@@ -257,12 +271,13 @@ impl<E: Engine> Session<E> {
         next: Next,
     ) -> Result<(), Exit> {
         let max_rows = usize::try_from(max_rows).unwrap_or(0);
-        let mut p = if name.is_empty() {
-            self.unnamed_portal.take()
-        } else {
-            self.portals.remove(name)
-        }
-        .ok_or_else(|| no_portal(name))?;
+        let p = match name.is_empty() {
+            true => self.unnamed_portal.take(),
+            false => self.portals.remove(name),
+        };
+        let Some(mut p) = p else {
+            return Err(self.no_portal(name).into());
+        };
         if next == Next::More || max_rows > 0 {
             self.begin_implicit();
         }
@@ -409,13 +424,6 @@ pub(super) fn ends_block(s: Option<&super::parse::Stmt>) -> bool {
         None => true,
         _ => false,
     }
-}
-
-fn no_portal(name: &str) -> Error {
-    Error::new(
-        SqlState::INVALID_CURSOR_NAME,
-        format!("portal \"{name}\" does not exist"),
-    )
 }
 
 fn parameter_error(e: Error, portal: &str, i: usize) -> Error {

@@ -44,7 +44,8 @@ pub fn find(from: Type, to: Type) -> Option<CastKind> {
         return Some(Implicit);
     }
     if matches!(from, Type::Void | Type::Record) || matches!(to, Type::Void | Type::Record) {
-        return (from == Type::Record && to.is_string()).then_some(Assignment);
+        let printed = matches!(from, Type::Void | Type::Record) && to.is_string();
+        return printed.then_some(Assignment);
     }
     if to.is_string() && to != Type::Unknown || to == Type::Citext {
         return Some(Assignment);

@@ -108,13 +108,16 @@ mod tests {
             (Type::Int4, None),
             (Type::Text, None),
             (Type::Record, Some(Arc::new(inner))),
+            (Type::Unknown, None),
         ]);
         let mut out = vec![];
-        encode("(7,,(t))", &shape, &OutputSettings::default(), &mut out);
-        let mut expected = vec![0, 0, 0, 3, 0, 0, 0, 23, 0, 0, 0, 4, 0, 0, 0, 7];
+        encode("(7,,(t),a)", &shape, &OutputSettings::default(), &mut out);
+        let mut expected = vec![0, 0, 0, 4, 0, 0, 0, 23, 0, 0, 0, 4, 0, 0, 0, 7];
         expected.extend([0, 0, 0, 25, 255, 255, 255, 255]);
         expected.extend([0, 0, 8, 201, 0, 0, 0, 13, 0, 0, 0, 1]);
         expected.extend([0, 0, 0, 16, 0, 0, 0, 1, 1]);
+        // A literal of no type.
+        expected.extend([0, 0, 2, 193, 0, 0, 0, 1, b'a']);
         assert_eq!(out, expected);
     }
 }

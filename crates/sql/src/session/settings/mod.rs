@@ -609,6 +609,7 @@ mod tests {
             ("datestyle", "german", "German, DMY"),
             ("datestyle", "ISO, DMY", "ISO, DMY"),
             ("DateStyle", "ymd", "ISO, YMD"),
+            ("client_encoding", "sql_ascii", "SQL_ASCII"),
             ("client_encoding", "utf-8", "UTF8"),
             ("jit", "tru", "on"),
             (

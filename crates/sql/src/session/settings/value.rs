@@ -73,6 +73,8 @@ fn text(name: &str, v: &str, old: &str) -> Result<CompactString> {
             let plain = v.chars().filter(char::is_ascii_alphanumeric);
             match plain.collect::<String>().to_ascii_lowercase().as_str() {
                 "utf8" | "unicode" => Ok("UTF8".into()),
+                // Nothing is converted then: the client gets the bytes of the database, and has to send such.
+                "sqlascii" => Ok("SQL_ASCII".into()),
                 _ => Err(invalid(name, v)),
             }
         }
