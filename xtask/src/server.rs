@@ -4,9 +4,11 @@
 //! the user `postgres` that the Debian package makes. Its locale is C and its time zone UTC.
 
 use crate::{Result, command, guard::Guard, process, wire};
+use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The name of the user and of the database, everywhere.
@@ -142,10 +144,17 @@ impl Drop for Server {
     }
 }
 
-/// A port that is free now.
+/// A port that is free now, and that this program has not given before: what it was given for may not listen yet.
 pub fn free_port() -> Result<u16> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
-    Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
+        let port = listener.local_addr().map_err(|e| e.to_string())?.port();
+        let mut given = GIVEN.lock().unwrap_or_else(|e| e.into_inner());
+        if given.insert(port) {
+            return Ok(port);
+        }
+    }
 }
 
 /// A new directory below `parent`, removed by the guard.

@@ -125,7 +125,7 @@ impl Run {
         match name {
             "tpcc" => self.tpcc(),
             "orders" => self.orders(&self.nodes.ways()),
-            "pgpool" => self.orders(&[Way::Site, Way::Peer, Way::Pgpool]),
+            "pgpool" => self.pgpool(),
             "counter" => Ok((counter::run(&mut self.nodes, pace)?, Vec::new())),
             "one-site" => {
                 let (text, _) = one::sweep(&mut self.nodes, &one::CLIENTS, pace, &level)?;
@@ -206,6 +206,18 @@ impl Run {
             }
         }
         Ok((out, charts))
+    }
+
+    /// Where there is no pgpool, the other parts are not lost by that.
+    fn pgpool(&mut self) -> Result<Part> {
+        let peer = self.nodes.peer.as_ref().map(drop).map_err(String::clone);
+        match peer.and_then(|()| pgpool::find()) {
+            Ok(()) => self.orders(&[Way::Site, Way::Peer, Way::Pgpool]),
+            Err(why) => {
+                let why = why.lines().next().unwrap_or_default();
+                Ok((format!("Pgpool was not run: {why}\n\n"), Vec::new()))
+            }
+        }
     }
 
     fn copy(&mut self) -> Result<Part> {

@@ -29,9 +29,13 @@ pub struct Pool {
     _standby: Server,
 }
 
+/// Installs what is absent.
+pub fn find() -> Result<()> {
+    clients::packages(&[PGPOOL])
+}
+
 /// A place so far from the primary that listens at this port. What an earlier start has copied is there still.
 pub fn start(home: &Path, primary: u16, rtt: u64, guard: &mut Guard) -> Result<Pool> {
-    clients::packages(&[PGPOOL])?;
     let programs = clients::postgres_bin()?;
     let far = link(primary, Duration::from_micros(rtt * 500))?;
     let fail = |e: std::io::Error| format!("{}: {e}", home.display());
