@@ -107,6 +107,7 @@ async fn a_stranger_that_does_not_read_is_not_listened_to() {
         member: None,
         number: None,
         leases: false,
+        acks: false,
         full: false,
     };
     let origin = Origin {
