@@ -382,11 +382,7 @@ async fn a_portal_of_a_failed_block_says_that_the_block_has_failed() {
 struct Nothing;
 
 impl ToSql for Nothing {
-    fn to_sql(
-        &self,
-        _: &Type,
-        _: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+    fn to_sql(&self, _: &Type, _: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         Ok(IsNull::No)
     }
 
@@ -932,10 +928,7 @@ async fn numbers_do_not_make_a_plan_each() {
 struct Bytes(Vec<u8>);
 
 impl<'a> tokio_postgres::types::FromSql<'a> for Bytes {
-    fn from_sql(
-        _: &Type,
-        raw: &'a [u8],
-    ) -> Result<Bytes, Box<dyn Error + Sync + Send>> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Bytes, Box<dyn Error + Sync + Send>> {
         Ok(Bytes(raw.to_vec()))
     }
 

@@ -393,7 +393,9 @@ impl Binder<'_> {
         }
         if self.stars.is_some() {
             // A view keeps its text, in which the star would come to stand for later columns.
-            return Err(Error::unsupported("the columns of a relation in a view's row"));
+            return Err(Error::unsupported(
+                "the columns of a relation in a view's row",
+            ));
         }
         let mut values = vec![];
         for a in args {

@@ -184,13 +184,7 @@ impl Binder<'_> {
     }
 
     /// One more side of a UNION of the same types, which stays one operation however many sides it has.
-    fn joined(
-        &mut self,
-        l: Branch,
-        r: Branch,
-        types: &[ColumnType],
-        all: bool,
-    ) -> Result<Branch> {
+    fn joined(&mut self, l: Branch, r: Branch, types: &[ColumnType], all: bool) -> Result<Branch> {
         let slot = |c: &(String, Bound, (u32, i16))| match c.1.expr {
             Expr::Slot(s) => s,
             _ => unreachable!("a set operation gives slots"),

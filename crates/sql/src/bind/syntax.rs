@@ -400,8 +400,25 @@ const SET_OPERATORS: [&str; 3] = ["union", "intersect", "except"];
 
 /// Words before an operand.
 const BEFORE_OPERANDS: [&str; 19] = [
-    "and", "any", "between", "by", "case", "else", "having", "ilike", "in", "like", "not", "on",
-    "or", "returning", "select", "some", "then", "when", "where",
+    "and",
+    "any",
+    "between",
+    "by",
+    "case",
+    "else",
+    "having",
+    "ilike",
+    "in",
+    "like",
+    "not",
+    "on",
+    "or",
+    "returning",
+    "select",
+    "some",
+    "then",
+    "when",
+    "where",
 ];
 
 /// Whether a parenthesis between these tokens stands for a value, and does not hold a query of its own right: behind FROM, AS or UNION, or as a
@@ -413,7 +430,9 @@ fn is_operand(
 ) -> bool {
     let word = word_of(before);
     match (word.as_deref(), &before.token) {
-        (Some("all"), _) => !first.and_then(word_of).is_some_and(|w| SET_OPERATORS.contains(&&*w)),
+        (Some("all"), _) => !first
+            .and_then(word_of)
+            .is_some_and(|w| SET_OPERATORS.contains(&&*w)),
         (Some(w), _) => BEFORE_OPERANDS.contains(&w),
         // It goes on as an expression, and not as a query.
         (None, Token::LParen) => behind.is_some_and(|t| match word_of(t).as_deref() {

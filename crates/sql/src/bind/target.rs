@@ -329,14 +329,25 @@ pub(crate) fn column_name(e: &Ast) -> Option<String> {
             ast::Value::Boolean(_) => "bool".into(),
             _ => return None,
         },
-        Ast::Subquery(q) => match &*q.body {
-            ast::SetExpr::Select(s) => match s.projection.first()? {
-                SelectItem::UnnamedExpr(e) => return column_name(e),
-                SelectItem::ExprWithAlias { alias, .. } => fold(alias),
-                _ => return None,
-            },
-            _ => return None,
-        },
+        Ast::Subquery(q) => return query_name(&q.body),
         _ => return None,
     })
+}
+
+/// The name of a query's first column.
+fn query_name(body: &ast::SetExpr) -> Option<String> {
+    match body {
+        ast::SetExpr::Select(s) => match (s.projection.first()?, &s.from[..]) {
+            (SelectItem::UnnamedExpr(e), _) => column_name(e),
+            (SelectItem::ExprWithAlias { alias, .. }, _) => Some(fold(alias)),
+            (SelectItem::Wildcard(_), [from]) => match &from.relation {
+                ast::TableFactor::Derived { subquery, .. } => query_name(&subquery.body),
+                _ => None,
+            },
+            _ => None,
+        },
+        ast::SetExpr::SetOperation { left, .. } => query_name(left),
+        ast::SetExpr::Query(q) => query_name(&q.body),
+        _ => None,
+    }
 }
