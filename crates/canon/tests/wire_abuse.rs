@@ -144,6 +144,36 @@ async fn startup_packets() {
     .await;
 }
 
+/// A request that comes while nothing runs is for nobody, also where the next text is known and its plan is of an older schema.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_request_that_is_late_cancels_nothing() {
+    survives(&[("late cancel requests", |server| {
+        let mut raw = Raw::connect(server);
+        raw.send(&startup(server));
+        let seen = raw.until(b'Z').expect("a session");
+        let key = &seen.iter().find(|m| m.0 == b'K').expect("its key").1;
+        let mut asks = 80_877_102i32.to_be_bytes().to_vec();
+        asks.extend(key);
+        for _ in 0..100 {
+            raw.send(&query(b"CREATE TABLE late (a int); DROP TABLE late"));
+            raw.until(b'Z').expect("a new schema");
+            let mut other = Raw::connect(server);
+            other.send(&framed(&asks));
+            assert_eq!(other.message(), None);
+            let text = [
+                parse("", b"SELECT 1", &[]),
+                bind("", "", &[]),
+                execute("", 0),
+                sync(),
+            ];
+            raw.send(&text.concat());
+            let seen = raw.until(b'Z').expect("an answer");
+            assert!(seen.iter().all(|m| m.0 != b'E'), "{seen:?}");
+        }
+    })])
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn long_messages_before_a_login() {
     survives(&[("a long message in place of a proof", |server| {

@@ -59,13 +59,12 @@ impl<E: Engine> Session<E> {
     /// Parse.
     pub async fn parse(&mut self, name: &str, sql: &str, types: &[Oid]) -> Result<(), Exit> {
         self.begin_message();
+        // A cancel that came too late for the statement before is not for this one, which may have to be planned.
+        self.begin_limit();
         // A text that somebody has planned for this schema need not be read again.
         let parsed = match self.shared.plans.get(sql, types, &self.env) {
             Some(c) => Some(c.parsed),
-            None => {
-                self.begin_limit();
-                parse_one(sql)?
-            }
+            None => parse_one(sql)?,
         };
         if self.block.kind == super::block::Kind::Failed
             && !ends_block(parsed.as_ref().map(|p| &p.stmt))
