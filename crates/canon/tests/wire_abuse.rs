@@ -144,7 +144,7 @@ async fn startup_packets() {
     .await;
 }
 
-/// A request that comes while nothing runs is for nobody, also where the next text is known and its plan is of an older schema.
+/// A request that comes while nothing runs cancels nothing, also where the next text is known and its plan is of an older schema.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_request_that_is_late_cancels_nothing() {
     survives(&[("late cancel requests", |server| {

@@ -771,7 +771,7 @@ impl World {
             11 if self.below(2) == 0 => {
                 // Of several, so that one that is named is among them.
                 for node in &mut self.nodes {
-                    if self.dice.next_u64() % 2 == 0 {
+                    if self.dice.next_u64().is_multiple_of(2) {
                         node.unable = self.now + self.dice.next_u64() % (12 * SECONDS);
                     }
                 }

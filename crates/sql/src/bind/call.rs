@@ -209,19 +209,7 @@ impl Binder<'_> {
         if aggregate {
             return self.aggregate(name, f, list, &args, star, env);
         }
-        let mut bound = Vec::with_capacity(args.len());
-        for e in &args {
-            let b = self.expr(e, env)?;
-            // As in PostgreSQL: drivers put the result of a call among its parameters so.
-            if b.ty.ty == Type::Void && matches!(b.expr, Expr::Param(_)) {
-                continue;
-            }
-            let b = self.json_argument(name, e, b, env.scope)?;
-            bound.push(match sees_blanks(name) {
-                true => self.with_blanks(b)?,
-                false => b,
-            });
-        }
+        let bound = self.call_arguments(name, &args, env)?;
         if name == "row_to_json" {
             return super::json_rows::row_to_json(bound);
         }
@@ -239,6 +227,29 @@ impl Binder<'_> {
             ));
         }
         self.call_of(found, bound, env)
+    }
+
+    /// The arguments of a plain call.
+    fn call_arguments(
+        &mut self,
+        name: &str,
+        args: &[&Ast],
+        env: &mut Env<'_, '_>,
+    ) -> Result<Vec<Bound>> {
+        let mut bound = Vec::with_capacity(args.len());
+        for e in args {
+            let b = self.expr(e, env)?;
+            // As in PostgreSQL: drivers put the result of a call among its parameters so.
+            if b.ty.ty == Type::Void && matches!(b.expr, Expr::Param(_)) {
+                continue;
+            }
+            let b = self.json_argument(name, e, b, env.scope)?;
+            bound.push(match sees_blanks(name) {
+                true => self.with_blanks(b)?,
+                false => b,
+            });
+        }
+        Ok(bound)
     }
 
     /// `f(a, VARIADIC array)`.
