@@ -48,6 +48,7 @@ fn shown(args: &[String]) -> String {
     let hidden = |i: usize| i > 0 && PLACES.contains(&&*args[i - 1]) && args[i].starts_with('/');
     let show = |(i, arg): (usize, &String)| match hidden(i) {
         true => "…".to_owned(),
+        false if arg.contains(' ') => format!("'{arg}'"),
         false => arg.clone(),
     };
     args.iter()
@@ -89,5 +90,7 @@ mod tests {
         let args = ["--peers", "../peers", "--binary", "/here/canon", "--quick"];
         let args = args.map(String::from);
         assert_eq!(shown(&args), "--peers ../peers --binary … --quick");
+        let args = ["--only", "one statement"].map(String::from);
+        assert_eq!(shown(&args), "--only 'one statement'");
     }
 }
