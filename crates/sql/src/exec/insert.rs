@@ -18,7 +18,7 @@ use txn::{InsertOutcome, Result, Stop};
 pub fn run(node: &Insert, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     let mut out = RowStore::new(node.returning.as_ref().map_or(0, |r| r.outputs.len()));
     if node.buffer {
-        let new = read(node, 1, rt)?;
+        let new = read(node, 1, |_| Ok(()), rt)?;
         let n = put_all(node, new, Some(&mut out), rt)?;
         return Ok((out, n));
     }
@@ -45,8 +45,13 @@ pub(super) struct New {
     refused: Refused,
 }
 
-/// All rows to insert; `first`: the number of the input's node.
-pub(super) fn read(node: &Insert, first: usize, rt: &mut Rt<'_>) -> Result<New> {
+/// All rows to insert; `first`: the number of the input's node. `before`: does the writes that will have been done by the time these are.
+pub(super) fn read(
+    node: &Insert,
+    first: usize,
+    before: impl Fn(&mut Rt<'_>) -> Result<()>,
+    rt: &mut Rt<'_>,
+) -> Result<New> {
     let mut op = open(&node.input, first, rt)?;
     let mut rows = Vec::new();
     while op.next(rt)? {
@@ -60,13 +65,18 @@ pub(super) fn read(node: &Insert, first: usize, rt: &mut Rt<'_>) -> Result<New> 
         refused: None,
     };
     if node.checks.as_ref().is_some_and(|c| c.early) {
-        new.refused = refused_of(node, &mut new.rows, rt)?;
+        new.refused = refused_of(node, &mut new.rows, before, rt)?;
     }
     Ok(new)
 }
 
-/// The first row that a view refuses. What ON CONFLICT makes of a row is found out by a trial.
-fn refused_of(node: &Insert, rows: &mut [Vec<Value>], rt: &mut Rt<'_>) -> Result<Refused> {
+/// The first row that a view refuses. What ON CONFLICT makes of a row is found out by a trial, behind the writes that come before.
+fn refused_of(
+    node: &Insert,
+    rows: &mut [Vec<Value>],
+    before: impl Fn(&mut Rt<'_>) -> Result<()>,
+    rt: &mut Rt<'_>,
+) -> Result<Refused> {
     if node.conflict.is_none() {
         for row in rows.iter_mut() {
             rt.txn()?.generate(&node.handle, row)?;
@@ -75,6 +85,7 @@ fn refused_of(node: &Insert, rows: &mut [Vec<Value>], rt: &mut Rt<'_>) -> Result
         return refused(node.checks.as_ref(), &node.handle, each, rt);
     }
     let trial = rt.txn()?.begin_trial();
+    before(rt)?;
     let (mut written, mut made) = (Written::default(), vec![]);
     for (at, row) in rows.iter().enumerate() {
         rt.tick()?;

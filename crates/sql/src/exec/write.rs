@@ -88,7 +88,7 @@ fn stepwise(plan: &Plan, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
         let rows = match &step.root {
             Root::Rows(n) => all(n, &step.slots, first, rt)?,
             root => {
-                let (mut rows, mut write) = read(root, first + 1, &mut claimed, rt)?;
+                let (mut rows, mut write) = read(root, first + 1, &mut claimed, &pending, rt)?;
                 if let Pending::Insert { node, new, tried } = &mut write {
                     let before = |rt: &mut Rt<'_>| pending.iter().try_for_each(|p| p.try_out(rt));
                     (rows, *tried) = insert::returned(node, new, before, rt)?;
@@ -102,7 +102,7 @@ fn stepwise(plan: &Plan, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     let (mut rows, main) = match &plan.root {
         Root::Rows(n) => (all(n, &plan.outputs, 0, rt)?, None),
         root => {
-            let (rows, write) = read(root, 1, &mut claimed, rt)?;
+            let (rows, write) = read(root, 1, &mut claimed, &pending, rt)?;
             (rows, Some(write))
         }
     };
@@ -128,16 +128,18 @@ fn all(node: &Node, slots: &[Slot], first: usize, rt: &mut Rt<'_>) -> Result<Row
     Ok(rows)
 }
 
-/// Reads what a part will write. The rows of RETURNING are those of an UPDATE or DELETE; an INSERT's come with its rows.
+/// Reads what a part will write, behind what is pending. The rows of RETURNING are those of an UPDATE or DELETE; an INSERT's come with its rows.
 fn read<'p>(
     root: &'p Root,
     first: usize,
     claimed: &mut HashMap<RelId, Keys>,
+    pending: &[Pending<'p>],
     rt: &mut Rt<'_>,
 ) -> Result<(RowStore, Pending<'p>)> {
     Ok(match root {
         Root::Insert(node) => {
-            let new = insert::read(node, first, rt)?;
+            let before = |rt: &mut Rt<'_>| pending.iter().try_for_each(|p| p.try_out(rt));
+            let new = insert::read(node, first, before, rt)?;
             let tried = None;
             let out = RowStore::new(node.returning.as_ref().map_or(0, |r| r.outputs.len()));
             (out, Pending::Insert { node, new, tried })
