@@ -201,7 +201,7 @@ fn ask(server: &str, name: &str, sql: &str) -> base::Result<()> {
     Ok(())
 }
 
-/// How long a server whose answer was lost may take to say whether it is the primary.
+/// The time in which a server must say whether it is the primary, after its answer to a promotion was lost.
 const SETTLED: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(100);
 

@@ -85,7 +85,7 @@ async fn a_transaction_that_cannot_move_leaves_nobody_elses_session() {
     assert_eq!(one(&n.superuser, "SELECT count(*) FROM t").await, "1");
 }
 
-/// CONNECTION LIMIT holds at each node: the primary does not count a session of the replica whose transaction runs at the primary.
+/// CONNECTION LIMIT holds at each node. The primary does not count a replica's session, also while the session's transaction runs at the primary.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forwarded_session_counts_where_its_client_is() {
     if skip() {

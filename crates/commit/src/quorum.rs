@@ -13,9 +13,9 @@
 //! older is noticed; of connections of one name only the newest that has acknowledged counts. Two replicas of one name are one, which
 //! errs on the safe side. (*applied* with N = 0 waits for every connection: there the safe side is the other one.)
 //!
-//! **What commits wait for** ([`Quorum::awaits`]). With N >= 1 that is a replica whose acknowledgements come before N others have acknowledged as much. One that
-//! came after them [`LATE`] times in a row is not: what it says may come later and hold nothing up. When it is needed again, since a quicker
-//! one is gone or stands still, its next word is not late, and it is waited for again.
+//! **What commits wait for** ([`Quorum::awaits`]). With N >= 1 commits wait for each replica whose acknowledgements come before N others have
+//! acknowledged as much. Commits do not wait for a replica that came after N others [`LATE`] times in a row: its acknowledgements may come later.
+//! When a quicker replica is gone or stands still, the next acknowledgement of the slower one is not late, and commits wait for it again.
 //!
 //! Left out on purpose: weights and named groups of replicas.
 

@@ -41,7 +41,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 /// A peer that does not acknowledge for so long what was sent is gone.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 
-/// The same of a node whose clients' sessions are here.
+/// A node whose clients' sessions run here is gone where it does not acknowledge for so long what was sent.
 const LOST: Duration = Duration::from_secs(30);
 
 /// Connects, within the time that the server's address says. 08006; 53000 where this process has no file for a connection, which says nothing of

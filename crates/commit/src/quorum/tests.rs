@@ -1,4 +1,4 @@
-//! What is decided, against a count of all acknowledgements; and whom commits wait for.
+//! The decider's answers against a count of all acknowledgements; and the replicas that commits wait for.
 
 use super::*;
 use proptest::prelude::*;
@@ -179,7 +179,7 @@ proptest! {
         }
         let now = q.levels(p(flushed));
         let [decided, written, applied] = counted(&steps, wanted, flushed);
-        // Epoch 1 begins at p(0): nobody yet is position zero.
+        // Epoch 1 begins at p(0). Position zero means that no replica has it yet.
         let at = |n: u32, got: Position| got == p(n) || (n == 0 && got == Position::ZERO);
         prop_assert!(at(decided, now.decided), "{} {:?}", decided, now);
         prop_assert!(at(written, now.written), "{} {:?}", written, now);
