@@ -650,10 +650,14 @@ async fn a_node_that_holds_what_the_cluster_does_not_have_shows_none_of_it() {
     let c = p.connect().await;
     bank(&c).await;
     assert_equal(&c, &r).await;
-    promote(&r, &["--force", "--old-primary-is-down"]);
+    // The replica is away, so that it has not got this commit.
+    r.kill();
     rows(&c, "INSERT INTO moves (id, sum) VALUES (-777, 777)").await;
     rows(&c, "CHECKPOINT").await;
     p.kill();
+    r.launch();
+    r.ready().await;
+    promote(&r, &["--force", "--old-primary-is-down"]);
     std::fs::write(&full, "").expect("written");
     let of = format!("{}:{}", r.host, r.port);
     p.set_env(&[

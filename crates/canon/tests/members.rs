@@ -219,13 +219,24 @@ fn signal(node: &Node, name: &str) {
     assert!(sent.expect("kill runs").success());
 }
 
+/// What a strong read finds there. None: the node does not serve just now, as one that starts again.
+async fn kept(node: &Node) -> Option<BTreeSet<i64>> {
+    let c = connect_to(&node.server.config()).await.ok()?;
+    let found = c.query("SELECT n FROM kept", &[]).await.ok()?;
+    Some(found.iter().map(|r| r.get(0)).collect())
+}
+
+/// A primary that another one has replaced starts again as a replica: its first answer counts.
 async fn has_all(node: &Node, acknowledged: &BTreeSet<i64>) {
-    let c = node.server.connect().await;
-    let found = rows(&c, "SELECT n FROM kept").await;
-    let found: BTreeSet<i64> = found
-        .into_iter()
-        .map(|r| r[0].as_ref().expect("a number").parse().expect("a number"))
-        .collect();
+    let deadline = Instant::now() + HANG;
+    let found = loop {
+        if let Some(found) = kept(node).await {
+            break found;
+        }
+        let log = || node.server.log_tail();
+        assert!(Instant::now() < deadline, "it does not serve\n{}", log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
     let lost: Vec<_> = acknowledged.difference(&found).collect();
     assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
 }
