@@ -54,6 +54,9 @@ pub const MUTE: &str = "CANON_TEST_MUTE";
 /// A server with this variable runs in the network namespace of this name.
 pub const NETNS: &str = "CANON_TEST_NETNS";
 
+/// A server with this variable is the program at this path.
+pub const PROGRAM: &str = "CANON_TEST_PROGRAM";
+
 impl Server {
     pub async fn start() -> Server {
         Server::start_with(&[]).await
@@ -166,7 +169,8 @@ impl Server {
             true => std::fs::OpenOptions::new().write(true).open("/dev/full"),
             false => log.try_clone(),
         };
-        let canon = env!("CARGO_BIN_EXE_canon");
+        let other = process.env.iter().find(|(k, _)| k == PROGRAM);
+        let canon = other.map_or(env!("CARGO_BIN_EXE_canon"), |(_, path)| path.as_str());
         let inside = process.env.iter().find(|(k, _)| k == NETNS);
         let mut run = match inside {
             Some((_, name)) => {

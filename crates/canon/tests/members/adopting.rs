@@ -1,7 +1,7 @@
 //! Clusters that were made by hand become ones that run themselves, while they work.
 //!
 //! The directories are those of `tests/upgrade`: a primary and a replica as a build of that day left them, which no control plane has touched. A replica that answers
-//! as a build without `canon cluster adopt` does is a planted fault. Left out on purpose: older programs themselves, which no machine of a check has.
+//! as a build without `canon cluster adopt` does is a planted fault. An older program has to be named: `CANON_PREVIOUS_BUILD`.
 
 use super::*;
 use std::path::Path;
@@ -132,6 +132,60 @@ async fn a_cluster_made_by_hand_is_taken_over_while_it_runs() {
         has_all(n, &acknowledged).await;
         let c = n.server.connect().await;
         assert_eq!(one(&c, "SELECT count(*) FROM stock").await, "51");
+    }
+}
+
+/// The servers start again one after the other, the replica first, as for a new build, and are taken over then. The build before is the program that
+/// `CANON_PREVIOUS_BUILD` names, else this one.
+///
+/// ```text
+/// CANON_PREVIOUS_BUILD=/path/of/canon cargo test -p canon --test members previous
+/// ```
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_a_previous_build_is_taken_over_once_its_servers_are_new() {
+    if skip() {
+        return;
+    }
+    let program = std::env::var("CANON_PREVIOUS_BUILD");
+    let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_canon").into());
+    println!("the build before: {program}");
+    let old = [(common::PROGRAM, program.as_str())];
+    let a = by_hand("a", None, None, &old).await;
+    let b = by_hand("b", Some(&a), None, &old).await;
+    follows(&b).await;
+    let first = at(&a);
+    let mut nodes = [a, b];
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 3);
+    writers.more(50, &nodes).await;
+    for (i, name, of) in [(1, "b", Some(first.as_str())), (0, "a", None)] {
+        nodes[i].server.kill();
+        let http = format!("127.0.0.1:{}", nodes[i].http);
+        let mut env = vec![("CANON_NODE_NAME", name), ("CANON_HTTP", http.as_str())];
+        env.extend(of.map(|of| ("CANON_REPLICA_OF", of)));
+        nodes[i].server.set_env(&env);
+        nodes[i].server.launch();
+        nodes[i].server.ready().await;
+        writers.more(50, &nodes).await;
+    }
+    follows(&nodes[1]).await;
+    let (done, said) = adopt(&nodes[0]);
+    assert!(done && said.contains("now: b."), "{said}");
+    writers.more(50, &nodes).await;
+    let [a, b] = nodes;
+    let c = node("c", Some(&a.server), &[]).await;
+    let mut nodes = [a, b, c];
+    for n in &nodes {
+        can_fail_over(n).await;
+    }
+    nodes[0].server.kill();
+    writers.more(50, &nodes).await;
+    nodes[0].server.launch();
+    nodes[0].server.ready().await;
+    follows(&nodes[0]).await;
+    let acknowledged = writers.end().await;
+    for n in &nodes {
+        has_all(n, &acknowledged).await;
     }
 }
 
