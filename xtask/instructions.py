@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """instructions.py LABEL BINARY PORT [STATEMENT...]: instructions that the server takes for each of ten statements, counted by callgrind.
+The ten are prepared. Two of them come again as texts that are parsed, bound and planned each time: `point-simple`, `join-simple`.
 
 Two runs of pgbench with one client, of 1,100 and of 100 statements: the difference by 1,000. Counted are the threads that ran sessions ("cores").
 Needs valgrind and the programs of PostgreSQL (CANON_PG_BIN). The directory of the run stays for callgrind_annotate; its name is printed last.
@@ -20,6 +21,7 @@ S={
 'conflict':'\\set k random(1,100)\nINSERT INTO k VALUES (:k, 1) ON CONFLICT (k) DO UPDATE SET v = k.v + 1;',
 'delete':'\\set aid random(1,100000)\nDELETE FROM d WHERE aid = :aid;',
 }
+for k in ('point','join'): S[k+'-simple']=S[k]
 env=dict(os.environ,PATH=PG+':'+os.environ['PATH'])
 def sql(q): return subprocess.run([PG+'psql','-qAt','-h','127.0.0.1','-p',P,'-U','canon','canon','-c',q],capture_output=True,text=True)
 def hide_vdso():
@@ -46,7 +48,7 @@ stop(s)
 s=start(['nice','-n','10','valgrind','--tool=callgrind','--separate-threads=yes','--callgrind-out-file='+D+'/out'])
 def pgb(k,n):
     f=D+f'/{k}.sql'; open(f,'w').write(S[k])
-    r=subprocess.run([PG+'pgbench','-n','-M','prepared','-c','1','-t',str(n),'-f',f,'--random-seed=7','-h','127.0.0.1','-p',P,'-U','canon','canon'],capture_output=True,text=True)
+    r=subprocess.run([PG+'pgbench','-n','-M','simple' if k.endswith('-simple') else 'prepared','-c','1','-t',str(n),'-f',f,'--random-seed=7','-h','127.0.0.1','-p',P,'-U','canon','canon'],capture_output=True,text=True)
     if r.returncode: print(r.stderr)
 def dump(): 
     before=set(glob.glob(D+'/out*'))

@@ -253,7 +253,7 @@ impl RowLayout {
             }
             last = e;
         }
-        data + last == bytes.len() && (0..n).all(|i| r.try_get(i).is_some())
+        data + last == bytes.len() && (0..n).all(|i| r.stored(i).is_some())
     }
 }
 
@@ -342,11 +342,12 @@ impl<'a> RowRef<'a> {
     }
 
     /// Column `i`: its missing value when the row is older than the column.
+    #[inline]
     pub fn get(&self, i: usize) -> Value {
         if self.is_missing(i) {
             return self.layout.missing.get(i).cloned().unwrap_or_default();
         }
-        self.try_get(i).expect("a stored row is well formed")
+        self.stored(i).expect("a stored row is well formed")
     }
 
     /// Every column, in order.
@@ -354,8 +355,10 @@ impl<'a> RowRef<'a> {
         (0..self.layout.len()).map(|i| self.get(i)).collect()
     }
 
-    fn try_get(&self, i: usize) -> Option<Value> {
-        if self.is_missing(i) || self.is_null(i) {
+    /// Column `i`, which the row has. None: its bytes are no value of the column's type.
+    #[inline]
+    fn stored(&self, i: usize) -> Option<Value> {
+        if self.is_null(i) {
             return Some(Value::Null);
         }
         decode_value(self.layout.types[i], self.raw(i))

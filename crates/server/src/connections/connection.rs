@@ -9,7 +9,7 @@
 //! may expect a reply to an Execute before Sync or Flush, so waiting for that message costs nothing.
 
 use super::tell;
-use super::wire::{Input, Stream, Wire, gone};
+use super::wire::{Stream, Wire, gone};
 use crate::forward::relay::{Forwarder, Whose};
 use base::{Error, Result, SqlState};
 use protocol::NOTHING_RUN;
@@ -259,17 +259,13 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
         if matches!(kind, b'P' | b'Q') {
             return Ok(Step::Later(Later::Text));
         }
-        let message = match decode(&self.wire.input, self.session, kind, len)? {
+        let message = match frontend::decode(kind, &self.wire.input.bytes()[5..len]) {
             Ok(message) => message,
-            Err(why) => {
-                self.wire.input.take(len);
-                return Ok(Step::Failed(Failed {
-                    why,
-                    simple: false,
-                    there: false,
-                }));
-            }
+            Err(e) => return self.undecoded(e, kind, len),
         };
+        if let Some(why) = unadopted(self.session, &message) {
+            return Ok(self.refused(why, kind, len));
+        }
         let done = match message {
             Frontend::Bind(b) => {
                 let bound = bind(self.session, &b);
@@ -387,27 +383,46 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
 
     /// Parse, or a simple query.
     async fn text(&mut self, kind: u8, len: usize) -> Result<Step> {
-        match decode(&self.wire.input, self.session, kind, len)? {
-            Ok(Frontend::Parse { name, query, types }) => {
+        let message = match frontend::decode(kind, &self.wire.input.bytes()[5..len]) {
+            Ok(message) => message,
+            Err(e) => return self.undecoded(e, kind, len),
+        };
+        if let Some(why) = unadopted(self.session, &message) {
+            return Ok(self.refused(why, kind, len));
+        }
+        match message {
+            Frontend::Parse { name, query, types } => {
                 let parsed = self.session.parse(name, query, &types).await;
                 self.wire.input.take(len);
                 Ok(Step::of(self.complete(b'1', parsed.map_err(Exit::here))))
             }
-            Ok(Frontend::Query(sql)) => {
+            Frontend::Query(sql) => {
                 let sql = sql.to_owned();
                 self.wire.input.take(len);
                 self.query(&sql).await
             }
-            Ok(_) => unreachable!("these two are texts"),
-            Err(why) => {
-                self.wire.input.take(len);
-                Ok(Step::Failed(Failed {
-                    why,
-                    simple: kind == b'Q',
-                    there: false,
-                }))
-            }
+            _ => unreachable!("these two are texts"),
         }
+    }
+
+    /// A text that is not UTF-8 fails its message. Any other fault of a message ends the session.
+    #[cold]
+    fn undecoded(&mut self, why: Error, kind: u8, len: usize) -> Result<Step> {
+        match why.code() == SqlState::CHARACTER_NOT_IN_REPERTOIRE {
+            true => Ok(self.refused(why, kind, len)),
+            false => Err(why),
+        }
+    }
+
+    /// Takes the message at the front of the input, of which nothing is done here.
+    #[cold]
+    fn refused(&mut self, why: Error, kind: u8, len: usize) -> Step {
+        self.wire.input.take(len);
+        Step::Failed(Failed {
+            why,
+            simple: kind == b'Q',
+            there: false,
+        })
     }
 
     /// A message of this kind, which has nothing else to say, answers one that was done.
@@ -571,27 +586,17 @@ fn formats<'a>(
     Ok(&few[..f.len()])
 }
 
-/// The message at the front of the input; or what its client is told instead.
+/// Why a session that serves another node's client cannot take this message: it has not become that client's.
 #[inline]
-fn decode<'a, E: Engine>(
-    input: &'a Input,
-    session: &mut Session<E>,
-    kind: u8,
-    len: usize,
-) -> Result<Result<Frontend<'a>>> {
-    let message = match frontend::decode(kind, &input.bytes()[5..len]) {
-        Ok(message) => message,
-        Err(e) if e.code() == SqlState::CHARACTER_NOT_IN_REPERTOIRE => return Ok(Err(e)),
-        Err(e) => return Err(e),
-    };
+fn unadopted<E: Engine>(session: &mut Session<E>, message: &Frontend) -> Option<Error> {
     let always = matches!(
         message,
         Frontend::Adopt(_) | Frontend::Sync | Frontend::Terminate
     );
-    match always {
-        true => Ok(Ok(message)),
-        false => Ok(session.adoption_error().map_or(Ok(message), Err)),
+    if always {
+        return None;
     }
+    session.adoption_error()
 }
 
 fn leaves() -> Error {

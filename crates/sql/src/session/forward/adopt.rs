@@ -56,6 +56,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// What the last adoption has come to: once, and of a session that is nobody's always.
+    #[inline]
     pub fn adoption_error(&mut self) -> Option<Error> {
         let a = self.forward.adopted.as_mut()?;
         match a.known.number {
