@@ -449,11 +449,8 @@ impl Binder<'_> {
     }
 
     fn unary(&mut self, op: &UnaryOperator, e: &Ast, env: &mut Env<'_, '_>) -> Result<Bound> {
-        if let (UnaryOperator::Minus, Ast::Value(v)) = (op, e)
-            && let ast::Value::Number(s, _) = &v.value
-        {
-            // So that -2147483648 is an int4.
-            return number(&format!("-{s}"));
+        if let (UnaryOperator::Minus, Some(s)) = (op, negated(e)) {
+            return number(&s);
         }
         if let (
             UnaryOperator::Minus | UnaryOperator::Plus,
@@ -756,6 +753,25 @@ impl Binder<'_> {
 /// A literal `B'…'` or `X'…'`.
 fn bit_string(form: Box<[u8]>) -> Bound {
     Bound::new(Expr::Const(Value::packed(Packed::Bit, form)), Type::Bit)
+}
+
+/// The literal that `-e` is where `e` is one, as PostgreSQL's grammar reads it: `-2147483648` is an int4, and `- -9223372036854775808` a numeric.
+fn negated(e: &Ast) -> Option<String> {
+    match e {
+        Ast::Nested(e) => negated(e),
+        Ast::Value(v) => match &v.value {
+            ast::Value::Number(s, _) => Some(format!("-{s}")),
+            _ => None,
+        },
+        Ast::UnaryOp {
+            op: UnaryOperator::Minus,
+            expr,
+        } => negated(expr).map(|s| match s.strip_prefix('-') {
+            Some(s) => s.to_owned(),
+            None => format!("-{s}"),
+        }),
+        _ => None,
+    }
 }
 
 /// A numeric literal.
