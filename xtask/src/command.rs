@@ -50,6 +50,14 @@ pub fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// What git says of a checkout.
+pub fn git(checkout: &Path, args: &[&str]) -> Result<String> {
+    let mut git = Command::new("git");
+    // Set where a worktree is built, these would name another repository.
+    git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
+    output(git.arg("-C").arg(checkout).args(args))
+}
+
 /// Runs to the end and gives standard output; an error carries both streams.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);

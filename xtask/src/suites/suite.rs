@@ -50,9 +50,7 @@ pub fn ready(name: &'static str, checkouts: Option<&Path>) -> Result<Option<Suit
             let Some(source) = checkouts.map(|c| c.join(name)).filter(|s| s.is_dir()) else {
                 return Ok(None);
             };
-            let mut git = Command::new("git");
-            git.arg("-C").arg(&source).args(["rev-parse", "HEAD"]);
-            let commit = command::output(&mut git)?;
+            let commit = command::git(&source, &["describe", "--tags", "--always"])?;
             let packages = ["anyio==4.6.2", "typing_extensions==4.12.2", "pproxy==2.7.9"];
             let what = format!("psycopg at {}, without its pool", commit.trim());
             suite(&what, source, venv(&packages)?)

@@ -173,14 +173,8 @@ fn drivers(
 
 /// The commit of a checkout, and the files that are not as it has them.
 fn commit(checkout: &Path) -> Result<String> {
-    let git = |args: &[&str]| {
-        let mut git = Command::new("git");
-        // Set where a worktree is built, these would name another repository.
-        git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
-        command::output(git.arg("-C").arg(checkout).args(args))
-    };
-    let commit = git(&["rev-parse", "HEAD"])?;
-    let changed = git(&["diff", "--name-status", "HEAD"])?;
+    let commit = command::git(checkout, &["rev-parse", "HEAD"])?;
+    let changed = command::git(checkout, &["diff", "--name-status", "HEAD"])?;
     println!("{} is at {}", checkout.display(), commit.trim());
     Ok(said_of_checkout(commit.trim(), &changed))
 }
