@@ -193,3 +193,109 @@ async fn the_status_says_which_member_is_missed_for_a_fail_over() {
     assert!(ended.is_some_and(|s| !s.success()), "{}", other.log_tail());
     assert!(!other.data_dir().join("control").exists());
 }
+
+/// Starts a server that joins the cluster of a primary, and promotes it by hand when the primary is lost. `of_a`, `of_b`: faults that end the joining halfway. `there`:
+/// files that stand in its `control` by then; `absent`: files that do not. It serves after a restart without the fault, with the settings that it had.
+#[cfg(feature = "faults")]
+async fn promoted_while_it_joins(
+    of_a: &str,
+    of_b: &str,
+    there: &[&str],
+    absent: &[&str],
+) -> [Node; 2] {
+    let a = node("a", None, &[("CANON_PLANTED", of_a)]).await;
+    let c = a.server.connect().await;
+    let sql = "CREATE TABLE kept (n bigint PRIMARY KEY); INSERT INTO kept VALUES (1)";
+    c.batch_execute(sql).await.expect("written");
+    let b = node("b", Some(&a.server), &[("CANON_PLANTED", of_b)]).await;
+    let mut nodes = [a, b];
+    follows(&nodes[1]).await;
+    has_all(&nodes[1], &[1].into()).await;
+    let control = nodes[1].server.data_dir().join("control");
+    let deadline = Instant::now() + HANG;
+    let not_yet = |log: &str| absent.is_empty() || log.contains("not joined yet");
+    while !there.iter().all(|name| control.join(name).exists())
+        || !not_yet(&nodes[1].server.log_tail())
+    {
+        assert!(Instant::now() < deadline, "{}", nodes[1].server.log_tail());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for name in absent {
+        assert!(!control.join(name).exists(), "{name}");
+    }
+    nodes[0].server.kill();
+    let (done, said) = promote_at(&nodes[1], true);
+    assert!(done, "{said}");
+    let sql = "INSERT INTO kept VALUES (2)";
+    let c = nodes[1].server.connect().await;
+    c.batch_execute(sql).await.expect("it leads");
+
+    nodes[1].server.kill();
+    let (http, join) = (format!("127.0.0.1:{}", nodes[1].http), at(&nodes[0]));
+    nodes[1].server.set_env(&[
+        ("CANON_NODE_NAME", "b"),
+        ("CANON_HTTP", &http),
+        ("CANON_CLUSTER_JOIN", &join),
+    ]);
+    nodes[1].server.launch();
+    nodes[1].server.ready().await;
+    let sql = "INSERT INTO kept VALUES (3)";
+    let c = nodes[1].server.connect().await;
+    c.batch_execute(sql).await.expect("it leads as before");
+    has_all(&nodes[1], &[1, 2, 3].into()).await;
+    nodes
+}
+
+/// It had no number when it was promoted.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_promoted_before_it_could_ask_to_join_serves_after_a_restart() {
+    if skip() {
+        return;
+    }
+    promoted_while_it_joins("", "join.not_asked", &[], &["MEMBER"]).await;
+}
+
+/// It had asked, and no cluster took it in. None takes part with it until it is made to found one.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_promoted_before_it_was_taken_in_serves_after_a_restart() {
+    if skip() {
+        return;
+    }
+    let [_, mut b] = promoted_while_it_joins("join.later", "", &["MEMBER"], &["JOINED"]).await;
+    let join = at(&b);
+    let mut c = Server::canon(&[("CANON_NODE_NAME", "c"), ("CANON_CLUSTER_JOIN", &join)]);
+    c.launch();
+    let ended = c.exited(HANG).await;
+    let said = c.log_tail();
+    assert!(ended.is_some_and(|s| !s.success()), "{said}");
+    assert!(said.contains("was promoted by hand before"), "{said}");
+    // As it says.
+    b.server.kill();
+    let control = b.server.data_dir().join("control");
+    std::fs::remove_dir_all(control).expect("it has one");
+    let http = format!("127.0.0.1:{}", b.http);
+    b.server
+        .set_env(&[("CANON_NODE_NAME", "b"), ("CANON_HTTP", &http)]);
+    b.server.launch();
+    b.server.ready().await;
+    let c = node("c", Some(&b.server), &[]).await;
+    says(&b, "c is a member", |m| m.contains("member=\"c\"")).await;
+    has_all(&c, &[1, 2, 3].into()).await;
+}
+
+/// The members had taken it in, and had not told it what they agree on. They hear of the promotion when they are back.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_promoted_when_it_was_just_taken_in_serves_and_is_followed() {
+    if skip() {
+        return;
+    }
+    let [mut a, b] = promoted_while_it_joins("", "join.unheard", &["JOINED"], &[]).await;
+    a.server.launch();
+    a.server.ready().await;
+    follows(&a).await;
+    has_all(&a, &[1, 2, 3].into()).await;
+    assert_eq!(leader(&[a, b]), Some(1));
+}

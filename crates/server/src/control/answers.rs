@@ -111,10 +111,14 @@ impl Members for Seat {
     }
 
     fn may_promote(&self, check_cancelled: CheckCancelled<'_>) -> Result<()> {
-        let Some(seat) = self.shared().filter(|s| s.member.get().is_some()) else {
-            let outsider = self.outsider.lock().clone();
-            return outsider.map_or(Ok(()), |o| o.may_promote(check_cancelled));
+        let Some(seat) = self.shared() else {
+            return Err(system("the server stops"));
         };
+        if seat.member.get().is_none() {
+            let outsider = self.outsider.lock().clone();
+            outsider.map_or(Ok(()), |o| o.may_promote(check_cancelled))?;
+            return seat.is_promoted_before_it_joins(check_cancelled);
+        }
         let (told, heard) = std::sync::mpsc::channel();
         self.runtime.spawn(async move {
             let member = seat.member.get().expect("looked at above");
@@ -167,6 +171,23 @@ impl Members for Seat {
 }
 
 impl Seat {
+    /// A server that is to join, and is not so far, is about to be promoted by hand.
+    fn is_promoted_before_it_joins(
+        self: &Arc<Self>,
+        check_cancelled: CheckCancelled<'_>,
+    ) -> Result<()> {
+        let Some(first) = self.asked_to_join() else {
+            return Ok(());
+        };
+        let (told, heard) = std::sync::mpsc::channel();
+        let seat = self.clone();
+        self.runtime.spawn(async move {
+            _ = told.send(seat.begin_to_join(first).await);
+        });
+        let noted = tokio::task::block_in_place(|| wait_for(&heard, MAJORITY, check_cancelled))?;
+        noted.unwrap_or_else(|| Err(system("that this server joins could not be noted")))
+    }
+
     /// Whether no other node can be named before this time, if this one leads; see [`Members::may_serve`].
     pub(super) fn leads_until(&self, time: u64) -> bool {
         match self.guarded.load(Ordering::SeqCst) {
@@ -177,6 +198,7 @@ impl Seat {
 
     async fn reply(self: Arc<Self>, question: Vec<u8>) -> Result<Vec<u8>> {
         match question.split_first() {
+            Some((&OF_MEMBER, _)) if env::fault::planted("join.unheard") => Err(takes_no_part()),
             Some((&OF_MEMBER, message)) => {
                 let member = self.member.get();
                 let member = member.ok_or_else(|| system("this node is no member"))?;
@@ -232,12 +254,17 @@ impl Seat {
     }
 
     async fn let_join(self: &Arc<Self>, joining: Joining) -> Result<Joined> {
-        if self.catalogue().is_none_or(|c| c.phase().is_none())
-            && self.identity.get().is_none_or(|i| i.joined.is_none())
-        {
+        if self.catalogue().is_none_or(|c| c.phase().is_none()) {
             let place = self.place().ok_or_else(|| system("the server starts"))?;
             if place.node.role() != Role::Primary || !place.node.is_open() {
                 return Ok(Joined::Later);
+            }
+            // The members that were to take it in may have done so, and not have told it.
+            if self.identity.get().is_some_and(|i| i.joined.is_some()) {
+                return Ok(Joined::Never(format!(
+                    "the primary there was promoted by hand before a cluster took it in. For one of its own start it without --join, after {} was removed",
+                    self.dir.display()
+                )));
             }
             self.found(&place, &joining.you).await?;
         }
@@ -245,6 +272,9 @@ impl Seat {
         let consensus = member.consensus();
         if let Some(other) = self.elsewhere() {
             return Ok(other);
+        }
+        if env::fault::planted("join.later") {
+            return Ok(Joined::Later);
         }
         self.say_policies().await?;
         let (node, member) = (joining.node, joining.member);
@@ -283,6 +313,7 @@ impl Seat {
                 joined: None,
                 witness: false,
                 adopted: self.config.replica_of.is_some(),
+                heard: 0,
             };
             self.become_member(identity).await?;
         }

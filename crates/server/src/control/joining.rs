@@ -108,8 +108,13 @@ impl Seat {
 
     /// The term that this node leads though the members know of none so late.
     fn led_by_hand(&self) -> Result<Option<u64>> {
-        let agreed = self.newest_catalogue().and_then(|c| c.phase());
-        let Some(agreed) = agreed.map(Phase::term) else {
+        let joining = |i: &Identity| i.joined.is_some().then_some(i.heard);
+        let agreed = match self.newest_catalogue().and_then(|c| c.phase()) {
+            Some(phase) => Some(phase.term()),
+            // It was about to join, and the members have told it nothing yet.
+            None => self.identity.get().and_then(joining),
+        };
+        let Some(agreed) = agreed else {
             return Ok(None);
         };
         let led = tokio::task::block_in_place(|| bootstrap::led_term(&self.config))?;
@@ -219,6 +224,23 @@ pub(super) async fn join(seat: &Arc<Seat>) {
 }
 
 impl Seat {
+    /// This node has a number from now on, if it had none, and is to join there. It is asked to, or is to be promoted by hand before it could ask: its next start
+    /// has to know that what it leads is its own then.
+    pub(super) async fn begin_to_join(self: &Arc<Seat>, first: String) -> Result<()> {
+        let _one = self.founding.lock().await;
+        if self.identity.get().is_some() {
+            return Ok(());
+        }
+        let identity = Identity {
+            node: self.number,
+            joined: Some(first),
+            witness: self.kind == Kind::Witness,
+            adopted: self.config.replica_of.is_some(),
+            heard: self.place().map_or(0, |place| place.node.heard_term()),
+        };
+        self.become_member(identity).await
+    }
+
     /// The members do not take this node in, and never will: it ends. A node that is no member yet forgets its number, so that its next start may do
     /// something else.
     fn is_refused(&self, why: &str) {
@@ -235,7 +257,7 @@ impl Seat {
         }
         let what = format!("this server cannot join the cluster: {why}");
         let e = Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what);
-        self.end(e.hint("Give it another name (--node-name), or start it without --join."));
+        self.end(e.hint("--node-name gives it another name. Without --join it starts alone."));
     }
 }
 
@@ -265,6 +287,9 @@ async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
             return Err(system("the primary is not followed yet"));
         }
     }
+    if env::fault::planted("join.not_asked") {
+        return Err(system("planted"));
+    }
     let member = seat.as_member()?;
     if let Some(done) = tell_own_consensus(seat, &member).await {
         return done;
@@ -272,15 +297,7 @@ async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
     let mut at = seat.doors();
     let first = at.last().cloned();
     let first = first.ok_or_else(|| system("it is not said where"))?;
-    if seat.identity.get().is_none() {
-        let identity = Identity {
-            node: seat.number,
-            joined: Some(first),
-            witness: seat.kind == Kind::Witness,
-            adopted: seat.config.replica_of.is_some(),
-        };
-        seat.become_member(identity).await?;
-    }
+    seat.begin_to_join(first).await?;
     let node = seat.me().ok_or_else(|| system("it has no number"))?;
     let mut why = system("the members name each other as the leader");
     // Each node may name another one.

@@ -45,6 +45,9 @@ pub struct Identity {
     /// It followed by hand, and was taken in while it ran: its settings may still name a primary.
     #[serde(default)]
     pub adopted: bool,
+    /// The latest term that it had heard of when it was about to join. One above it that it has led was drawn by hand.
+    #[serde(default)]
+    pub heard: u64,
 }
 
 /// What is asked.
