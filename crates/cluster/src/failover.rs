@@ -115,12 +115,13 @@ impl Failover {
     /// The primary asks for its lease. Whether it may be granted, once a majority has confirmed this leader and
     /// [`Failover::still_leads`] holds after that.
     pub fn requested(&mut self, catalogue: &Catalogue, request: Request, now: u64) -> bool {
-        let leads = Failover::still_leads(catalogue, request);
-        if leads {
+        let agreed = self.terms.agreed(catalogue.policies().lease);
+        let may = Failover::still_leads(catalogue, request) && agreed.fit(request);
+        if may {
             self.look(catalogue, now);
             self.grantor.received(now);
         }
-        leads
+        may
     }
 
     /// Whether the one that asks leads the data. To be looked at again after a majority has confirmed this leader, with all applied that was agreed on before: a leader

@@ -62,6 +62,13 @@ impl Terms {
         Terms { length, every }
     }
 
+    /// Whether the holder takes its lease for no longer than that.
+    pub(crate) fn fit(self, request: Request) -> bool {
+        let usual = millis(Terms::default().length);
+        let taken = request.length.unwrap_or(usual);
+        taken <= millis(self.length) || env::fault::planted("lease.any_length")
+    }
+
     fn held_nanos(self) -> u64 {
         nanos(self.length)
     }
@@ -70,6 +77,10 @@ impl Terms {
     pub(crate) fn granted_nanos(self) -> u64 {
         self.held_nanos() / 100 * (100 + Terms::DRIFT_PERCENT)
     }
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).expect("a lease is shorter than 584 years")
 }
 
 fn nanos(d: Duration) -> u64 {
@@ -86,6 +97,9 @@ pub struct Request {
     pub number: u64,
     /// The holder's start: a number drawn anew at each.
     pub life: u64,
+    /// For how long the holder takes it, in milliseconds; none: as usual, of a build that knows no other length.
+    #[serde(default)]
+    pub length: Option<u64>,
 }
 
 /// The side of the primary. Times are nanoseconds of its own clock.
@@ -137,6 +151,8 @@ impl Holder {
             term: self.term,
             number,
             life: self.life,
+            // As of a build before this one, which takes each lease for one of the usual length.
+            length: (!env::fault::planted("lease.unagreed")).then_some(millis(self.terms.length)),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use cluster::failover::stands_in_the_way;
 use cluster::{
-    Action, Answer, Before, Catalogue, Command, End, Failover, Kind, Lost, Member, NodeId,
-    Obstacle, Phase, Policies, Terms, Testimony,
+    Action, Answer, Before, Catalogue, Command, End, Failover, Holder, Kind, Lost, Member, NodeId,
+    Obstacle, Phase, Policies, Request, Terms, Testimony,
 };
 use std::collections::BTreeSet;
 
@@ -120,6 +120,35 @@ fn a_new_consensus_leader_gives_the_primary_its_chance() {
     // Another one led the consensus: nothing is known of the primary.
     assert_eq!(begins(Some(2), 2000 * ms), 1650);
     assert_eq!(begins(None, 2000 * ms), 1650);
+}
+
+/// As a build before `failover.lease` asks, which takes each lease for one of the usual length.
+#[test]
+fn a_holder_that_takes_its_lease_for_longer_than_is_agreed_gets_none() {
+    use Kind::Server;
+    let usual = catalogue(&[Server, Server]);
+    let mut short = usual.clone();
+    let policies = Policies {
+        lease: Some(600),
+        ..Policies::default()
+    };
+    short.apply(&Command::Set { policies }).expect("taken");
+    let gets = |catalogue: &Catalogue, length: Option<u64>| {
+        // It was elected before it knew what is agreed on.
+        let mut failover = Failover::elected(Terms::default(), 0, Before::default());
+        let request = Holder::new(Terms::default(), 1, 1, 3).request(0);
+        failover.requested(catalogue, Request { length, ..request }, 0)
+    };
+    for (length, by_usual, by_short) in [
+        (None, true, false),
+        (Some(1500), true, false),
+        (Some(600), true, true),
+        (Some(601), true, false),
+        (Some(1501), false, false),
+    ] {
+        assert_eq!(gets(&usual, length), by_usual, "{length:?}");
+        assert_eq!(gets(&short, length), by_short, "{length:?}");
+    }
 }
 
 /// Nothing is promised: the first leads, and commits wait for no replica.

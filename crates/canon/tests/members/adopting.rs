@@ -287,3 +287,32 @@ async fn too_few_replicas_that_can_be_taken_in_change_nothing() {
         has_all(n, &acknowledged).await;
     }
 }
+
+/// A replica of a build that does not know a shorter lease is left out, and no commit waits for it.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_of_a_build_that_does_not_know_shorter_leases_is_left_out() {
+    if skip() {
+        return;
+    }
+    let short = ("CANON_FAILOVER_LEASE", "600ms");
+    let a = by_hand("a", None, None, &[short]).await;
+    let b = by_hand("b", Some(&a), None, &[short]).await;
+    let old = [("CANON_PLANTED", "join.no_level")];
+    let c = by_hand("c", Some(&a), None, &old).await;
+    let nodes = [a, b, c];
+    follows(&nodes[1]).await;
+    follows(&nodes[2]).await;
+    prepare(&nodes).await;
+    let (done, said) = adopt(&nodes[0]);
+    assert!(done && said.contains("now: b."), "{said}");
+    assert!(
+        said.contains("Left out: c: the cluster has set failover.lease"),
+        "{said}"
+    );
+    assert!(has_no_control(&nodes[2].server.data_dir()));
+    let writers = Writers::start(&nodes[..1], 2);
+    writers.more(20, &nodes).await;
+    let acknowledged = writers.end().await;
+    has_all(&nodes[1], &acknowledged).await;
+}

@@ -83,3 +83,39 @@ async fn a_server_that_may_not_join_stops_no_commit() {
     let inserted = tokio::time::timeout(HANG, inserted).await;
     assert!(inserted.is_ok(), "{}", a.server.log_tail());
 }
+
+/// A build that does not know a shorter lease would take its own for longer than the members wait. It joins only where leases are as usual.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_does_not_know_shorter_leases_joins_only_where_there_are_none() {
+    if skip() {
+        return;
+    }
+    let old = ("CANON_PLANTED", "join.no_level");
+    let short = ("CANON_FAILOVER_LEASE", "600ms");
+    let is_refused = async |a: &Node| {
+        let join = at(a);
+        let env = [
+            ("CANON_NODE_NAME", "old"),
+            ("CANON_CLUSTER_JOIN", join.as_str()),
+            old,
+        ];
+        let mut server = Server::canon(&env);
+        server.launch();
+        let ended = server.exited(HANG).await;
+        let said = server.log_tail();
+        assert!(ended.is_some_and(|s| !s.success()), "{said}");
+        assert!(said.contains("has set failover.lease"), "{said}");
+        assert!(!server.data_dir().join("control").exists());
+    };
+    let a = node("a", None, &[short]).await;
+    // The first server that asks, which makes the primary the founder, and one that asks two members.
+    is_refused(&a).await;
+    let _b = node("b", Some(&a.server), &[short]).await;
+    says(&a, "b is a member", |m| m.contains("member=\"b\"")).await;
+    is_refused(&a).await;
+
+    let a = node("a", None, &[]).await;
+    let _b = node("b", Some(&a.server), &[old]).await;
+    says(&a, "b is a member", |m| m.contains("member=\"b\"")).await;
+}

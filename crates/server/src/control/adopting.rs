@@ -22,7 +22,7 @@
 //! Left out on purpose: the witness, which joins by itself.
 
 use super::joining::join;
-use super::words::{Question, system};
+use super::words::{LEASES, NO_LEASES, Question, system};
 use super::{Outsider, Seat};
 use crate::replication::{Place, Primary};
 use ::cluster::NodeId;
@@ -217,9 +217,23 @@ impl Seat {
         let asked = all.iter().map(|c| async move {
             let said = self.question(&c.at, &Question::Adopt { now }).await;
             let said = said.unwrap_or_else(|e| Some(format!("{}.", e.fields().message)));
+            let said = match said {
+                None if !now => self.lacks_level(&c.at).await,
+                said => said,
+            };
             (c.name.clone(), said)
         });
         join_all(asked).await
+    }
+
+    /// Why the build of this replica does not do for what the members have agreed on, or are to.
+    async fn lacks_level(&self, at: &str) -> Option<String> {
+        if !self.has_own_lease() {
+            return None;
+        }
+        // A build that does not know the question gives an error.
+        let level: u32 = self.question(at, &Question::Level).await.unwrap_or(0);
+        (level < LEASES).then(|| format!("{NO_LEASES}."))
     }
 
     /// An error where commits would wait for more members than there are.

@@ -2,7 +2,10 @@
 
 use super::Seat;
 use super::outsider::takes_no_part;
-use super::words::{ASKED, Identity, Joined, Joining, OF_MEMBER, Question, system, wait_for};
+use super::words::{
+    ASKED, Identity, Joined, Joining, LEASES, NO_LEASES, OF_MEMBER, Question, level, system,
+    wait_for,
+};
 use crate::replication::Place;
 use crate::replication::members::{MemberSeen, Members, Together};
 use ::cluster::catalogue::MOST_VOTERS;
@@ -213,6 +216,8 @@ impl Seat {
                     let why_not = self.be_adopted(now).await?;
                     serde_json::to_vec(&why_not).map_err(system)
                 }
+                Question::Level if env::fault::planted("join.no_level") => Err(takes_no_part()),
+                Question::Level => serde_json::to_vec(&level()).map_err(system),
                 Question::RunsItself => {
                     let founded = self.catalogue().is_some_and(|c| c.phase().is_some());
                     serde_json::to_vec(&founded).map_err(system)
@@ -277,6 +282,9 @@ impl Seat {
             return Ok(Joined::Later);
         }
         self.say_policies().await?;
+        if joining.level < LEASES && self.has_own_lease() {
+            return Ok(Joined::Never(NO_LEASES.to_owned()));
+        }
         let (node, member) = (joining.node, joining.member);
         let name = member.name.clone();
         let join = Command::Join { node, member };
@@ -340,6 +348,13 @@ impl Seat {
         let set = Command::Set { policies };
         let set = member.consensus().propose(set).await;
         set.map(drop).map_err(system)
+    }
+
+    /// Whether leases are of another length than usual: as the members have agreed, or, before there are any, as is set here.
+    pub(super) fn has_own_lease(&self) -> bool {
+        let agreed = self.catalogue().filter(|c| c.phase().is_some());
+        let policies = agreed.map_or_else(|| self.own_policies(), |c| c.policies().clone());
+        policies.lease.is_some()
     }
 
     /// What this server was started with of what the members agree on.

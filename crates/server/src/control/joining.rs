@@ -4,7 +4,7 @@
 
 use super::Seat;
 use super::seat::with_wanted;
-use super::words::{Identity, Joined, Joining, Question, system};
+use super::words::{Identity, Joined, Joining, Question, level, system};
 use crate::config::Config;
 use crate::replication::members::Members;
 use crate::replication::{Place, Primary, bootstrap};
@@ -307,6 +307,7 @@ async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
             you: address.clone(),
             node,
             member: member.clone(),
+            level: level(),
         });
         match seat.question(&address, &question).await {
             Ok(Joined::Yes) => return Ok(None),

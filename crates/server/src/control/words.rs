@@ -65,13 +65,40 @@ pub enum Question {
     Join(Joining),
     /// To a replica that follows by hand: whether it can be a member. `now`: it is to be one.
     Adopt { now: bool },
+    /// Answered with [`LEVEL`].
+    Level,
 }
+
+/// What this build knows of what the members may have agreed on. A build that says none knows nothing of it.
+///
+/// | level | knows |
+/// |---|---|
+/// | 1 | [`LEASES`]: `failover.lease` |
+pub const LEVEL: u32 = LEASES;
+
+/// From this level on a build takes leases to be as long as the members have agreed on.
+pub const LEASES: u32 = 1;
+
+/// The level of this build.
+pub fn level() -> u32 {
+    match env::fault::planted("join.no_level") {
+        true => 0,
+        false => LEVEL,
+    }
+}
+
+/// Why a server of a lower level than [`LEASES`] cannot be a member.
+pub const NO_LEASES: &str =
+    "the cluster has set failover.lease, and the build of this server does not know that";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Joining {
     pub you: String,
     pub node: NodeId,
     pub member: Member,
+    /// [`LEVEL`] of the build.
+    #[serde(default)]
+    pub level: u32,
 }
 
 /// The answer to a wish to join, and to the question whether a node is a member.
