@@ -47,7 +47,7 @@ async fn three_members_move_one_after_the_other() {
     }
     let writers = Writers::start(&nodes, 2);
     writers.more(20, &nodes).await;
-    let first = leader(&nodes).expect("one leads");
+    let first = primary(&nodes).await;
     nodes[first].server.kill();
     writers.more(20, &nodes).await;
     nodes[first].server.launch();

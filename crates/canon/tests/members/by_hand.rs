@@ -106,7 +106,7 @@ async fn a_promotion_without_a_majority_serves_and_is_kept_when_the_others_come_
     let writers = Writers::start(&nodes, 2);
     writers.more(10, &nodes).await;
     drop(writers.end().await);
-    let leads = leader(&nodes).expect("one leads");
+    let leads = primary(&nodes).await;
     has_all(&nodes[leads], &acknowledged).await;
 }
 

@@ -17,11 +17,8 @@ async fn members_leave_by_themselves_or_are_taken_out_and_join_again() {
     assert!(!done && said.contains("does not exist"), "{said}");
 
     // One that runs stops by itself, and is started only as a new member.
-    let (done, said) = canon(&["leave", "--server", &at(&nodes[2])]);
-    assert!(done, "{said}");
-    let ended = nodes[2].server.exited(HANG).await;
-    let log = nodes[2].server.log_tail();
-    assert!(ended.is_some_and(|s| s.success()), "{log}");
+    let ended = leaves(&mut nodes[2]).await;
+    assert!(ended.success(), "{}", nodes[2].server.log_tail());
     says(&nodes[0], "c is gone", |m| !m.contains("member=\"c\"")).await;
     writers.more(20, &nodes[..2]).await;
     let join = at(&nodes[1]);
@@ -37,8 +34,7 @@ async fn members_leave_by_themselves_or_are_taken_out_and_join_again() {
 
     // One that is down is taken out by another, and replaced under its name.
     nodes[2].server.kill();
-    let (done, said) = canon(&["leave", "--server", &at(&nodes[1]), "--member", "c"]);
-    assert!(done, "{said}");
+    take_out(&nodes[1], "c").await;
     let new = node("c", Some(&nodes[0].server), &[]).await;
     can_fail_over(&new).await;
     can_fail_over(&nodes[0]).await;
@@ -51,11 +47,9 @@ async fn members_leave_by_themselves_or_are_taken_out_and_join_again() {
     nodes[0].server.kill();
     writers.more(20, &nodes).await;
     let acknowledged = writers.end().await;
-    let leads = [&nodes[1], &new].into_iter().find(|n| {
-        let (_, metrics) = get(n.http, "/metrics");
-        metrics.contains("canon_role{role=\"primary\"} 1")
-    });
-    has_all(leads.expect("one leads"), &acknowledged).await;
+    let [_, b, _] = nodes;
+    let left = [b, new];
+    has_all(&left[primary(&left).await], &acknowledged).await;
 }
 
 /// The consensus leader is taken out by another one's word. It hands its part over, hears that it is no member any more, and stops.
@@ -89,26 +83,20 @@ async fn a_member_that_led_the_consensus_and_was_taken_out_stops() {
             (Some(at), Some(primary)) if at != primary => break at,
             (Some(at), Some(_)) => {
                 let heir = &nodes[(at + 1) % 3];
-                canon(&["promote", "--server", &self::at(heir)]);
-                says(heir, "it leads", |m| {
-                    m.contains("canon_role{role=\"primary\"} 1")
-                })
-                .await;
+                hand_over(heir).await;
             }
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     };
     let name = ["a", "b", "c"][taken];
-    let asked = at(&nodes[(taken + 1) % 3]);
-    let (done, said) = canon(&["leave", "--server", &asked, "--member", name]);
-    assert!(done, "{said}");
+    take_out(&nodes[(taken + 1) % 3], name).await;
     let ended = nodes[taken].server.exited(HANG).await;
     let log = nodes[taken].server.log_tail();
     assert!(ended.is_some_and(|s| s.success()), "{log}");
     writers.more(20, &nodes).await;
     let acknowledged = writers.end().await;
-    let primary = leader(&nodes).expect("one leads");
-    has_all(&nodes[primary], &acknowledged).await;
+    let leads = primary(&nodes).await;
+    has_all(&nodes[leads], &acknowledged).await;
 }
 
 /// One that ends between the members' word and its own mark hears at its next start that it has left.
@@ -126,10 +114,8 @@ async fn a_member_that_ends_before_it_has_noted_that_it_left_hears_it_again() {
         can_fail_over(n).await;
     }
     // The answer may be lost with the server.
-    canon(&["leave", "--server", &at(&c)]);
-    let ended = c.server.exited(HANG).await;
-    let log = c.server.log_tail();
-    assert!(ended.is_some_and(|s| !s.success()), "{log}");
+    let ended = leaves(&mut c).await;
+    assert!(!ended.success(), "{}", c.server.log_tail());
     says(&a, "c is gone", |m| !m.contains("member=\"c\"")).await;
 
     let http = format!("127.0.0.1:{}", c.http);

@@ -426,18 +426,26 @@ fn partitions_of_every_shape_lose_nothing_and_split_nothing() {
         });
     }
     until(&net, &nodes, "a fail-over is possible", is_whole);
-    let table = "CREATE TABLE lists (k int PRIMARY KEY, v text NOT NULL)";
+    let table = "CREATE TABLE IF NOT EXISTS lists (k int PRIMARY KEY, v text NOT NULL)";
     let configs: Vec<Config> = nodes.iter().map(|n| n.server.config()).collect();
-    let at_node = |i: usize, sql: &str| {
+    let ask_at = |i: usize, sql: &str| {
         let run = || {
             net.enter(CLIENTS[0]);
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            runtime.block_on(async {
-                let c = connect_to(&configs[i]).await.expect("it answers");
-                ask(&c, sql).await.expect("it is done")
-            })
+            runtime.block_on(async { ask(&connect_to(&configs[i]).await?, sql).await })
         };
         std::thread::scope(|s| s.spawn(run).join().expect("it asks"))
+    };
+    // A node serves no client while it starts again, and answers no strong read without its lease.
+    let at_node = |i: usize, sql: &str| {
+        let deadline = Instant::now() + HANG;
+        loop {
+            match ask_at(i, sql) {
+                Ok(rows) => return rows,
+                Err(e) => assert!(Instant::now() < deadline, "{sql}: {e:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     };
     at_node(0, table);
     let generator = Arc::new(Mutex::new(Generator::new(7, Shape::default())));
@@ -460,18 +468,23 @@ fn partitions_of_every_shape_lose_nothing_and_split_nothing() {
             eprintln!("{}: {:#?}", ["a", "b", "c"][i], lines.collect::<Vec<_>>());
             if leads(&said) {
                 let sessions = "SELECT pid, application_name, client_addr, state, wait_event_type, wait_event, query FROM pg_stat_activity";
-                eprintln!("{:#?}", at_node(i, sessions));
+                eprintln!("{:#?}", ask_at(i, sessions));
                 eprintln!(
                     "{:#?}",
-                    at_node(i, "SELECT pid, locktype, mode, granted FROM pg_locks")
+                    ask_at(i, "SELECT pid, locktype, mode, granted FROM pg_locks")
                 );
             }
         }
     };
     for n in 0..shapes(0, 1, 2).len() {
-        let all = nodes.iter().enumerate();
-        let p = all.clone().find(|(i, n)| leads(&net.metrics(*i, n.http)));
-        let p = p.expect("it was whole").0;
+        let leads_now = |i: &usize| leads(&net.metrics(*i, nodes[*i].http));
+        let deadline = Instant::now() + HANG;
+        let p = loop {
+            if let Some(p) = (0..3).find(leads_now) {
+                break p;
+            }
+            assert!(Instant::now() < deadline, "none leads");
+        };
         let (x, y) = ((p + 1) % 3, (p + 2) % 3);
         let (what, ways, commits) = shapes(p, x, y).swap_remove(n);
         clients.more(20, &nodes, "all is whole", stuck);

@@ -28,7 +28,7 @@ async fn a_site_waits_out_a_fail_over_until_it_is_told_of_the_next_primary() {
         "the new primary has certified a transaction of the site"
     );
 
-    let now = leader(&nodes[1..]).expect("one leads") + 1;
+    let now = primary(&nodes[1..]).await + 1;
     d.server.kill();
     let of = at(&nodes[now]);
     let http = format!("127.0.0.1:{}", d.http);

@@ -71,7 +71,7 @@ async fn two_servers_and_a_witness_fail_over_by_themselves() {
     for n in [&nodes[0], &nodes[1], &w] {
         can_fail_over(n).await;
     }
-    let leads = leader(&nodes).expect("one leads");
+    let leads = primary(&nodes).await;
     nodes[leads].server.kill();
     let writers = Writers::start(&nodes, 3);
     writers.more(20, &nodes).await;
