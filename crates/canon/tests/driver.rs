@@ -403,6 +403,13 @@ async fn a_parameter_of_type_void_is_no_argument() {
         .unwrap();
     let row = client.query_one(&call, &[&Nothing, &"abc"]).await.unwrap();
     assert_eq!(row.get::<_, &str>(1), "ab");
+    // As pgjdbc calls a function for its result.
+    let call = client
+        .prepare_typed("SELECT * FROM left($1, $2, 2) AS result", &[Type::VOID])
+        .await
+        .unwrap();
+    let row = client.query_one(&call, &[&Nothing, &"abc"]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "ab");
     let refused = client.prepare("SELECT pg_backend_pid('')").await;
     assert_eq!(refused.unwrap_err().code().unwrap().code(), "42883");
 }

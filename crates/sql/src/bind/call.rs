@@ -43,6 +43,11 @@ pub(super) fn sql_value_function(name: &str) -> Option<&'static str> {
     })
 }
 
+/// A parameter of type `void` is left out of a call, as in PostgreSQL: drivers put the call's result among its parameters so.
+pub(super) fn is_no_argument(b: &Bound) -> bool {
+    b.ty.ty == Type::Void && matches!(b.expr, Expr::Param(_))
+}
+
 /// `count(t.*)` is `count(t)`, but a row that an outer join left empty does not count.
 fn of_whole_row(f: &ast::Function, args: &[FunctionArg]) -> Option<ast::Function> {
     let [FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(rel))] = args else {
@@ -239,8 +244,7 @@ impl Binder<'_> {
         let mut bound = Vec::with_capacity(args.len());
         for e in args {
             let b = self.expr(e, env)?;
-            // As in PostgreSQL: drivers put the result of a call among its parameters so.
-            if b.ty.ty == Type::Void && matches!(b.expr, Expr::Param(_)) {
+            if is_no_argument(&b) {
                 continue;
             }
             let b = self.json_argument(name, e, b, env.scope)?;

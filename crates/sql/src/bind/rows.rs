@@ -111,6 +111,7 @@ impl Binder<'_> {
                 _ => return Err(Error::unsupported("an argument by name")),
             }
         }
+        bound.retain(|b| !super::call::is_no_argument(b));
         let types: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
         let f = self.function_named(&name, &types)?;
         if let Kind::Aggregate(_) = f.kind {
