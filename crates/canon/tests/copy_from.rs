@@ -57,6 +57,20 @@ async fn table(c: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bad_row_is_told_before_the_rest_of_long_rows_comes() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    let table = client.batch_execute("CREATE TABLE long_rows (v text NOT NULL)");
+    table.await.unwrap();
+    let mut c = Raw::session(&server);
+    c.send(&query(b"COPY long_rows FROM STDIN"));
+    c.until(b'G').expect("it waits for data");
+    c.send(&message(b'd', b"\\N\n"));
+    c.send(&message(b'd', &[&[b'x'; 70_000][..], b"\n"].concat()));
+    assert_eq!(c.error(), "23502");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn errors_name_table_line_and_column() {
     let server = Server::start().await;
     let client = server.connect().await;

@@ -9,9 +9,10 @@ use crate::types::{OutputSettings, binary as binary_values, cast, text as text_v
 use base::{ColumnType, Error, Result, SqlState, Value};
 use txn::{Stop, Txn};
 
-/// Rows of a group at most, and bytes of them as they came: no more are taken into it then.
+/// Rows of a group at most, and bytes of them as they came: no more are taken into it then. Long rows that come slowly do not
+/// keep what is wrong with the first of them from the client.
 const GROUP: usize = 500;
-const GROUP_BYTES: usize = 1 << 20;
+const GROUP_BYTES: usize = 64 << 10;
 /// Bytes of a line or a value that an error shows.
 const SHOWN: usize = 100;
 
