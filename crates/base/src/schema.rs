@@ -175,7 +175,7 @@ pub struct IndexColumn {
     pub nulls_first: bool,
 }
 
-/// A secondary index, or the primary key (whose entries are the rows themselves).
+/// A secondary index, or the primary key that rows are kept under (whose entries are the rows themselves).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Index {
     pub id: Oid,
@@ -196,9 +196,26 @@ pub struct Index {
     /// Columns of INCLUDE. They are kept for the catalogs alone: an index leads to the row, and no scan reads its entries only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<ColumnIdx>,
+    /// When its constraint is checked. Until then several rows may have one key, unless it is `Never`.
+    #[serde(default, skip_serializing_if = "Deferral::is_never")]
+    pub deferral: Deferral,
+    /// It is of a PRIMARY KEY that is DEFERRABLE. No rows are kept under it, since several may have one key: `primary` is false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub late_primary: bool,
 }
 
 impl Index {
+    /// Whether two rows never have one key, not even within a transaction.
+    #[inline]
+    pub fn is_immediate(&self) -> bool {
+        self.unique && self.deferral.is_never()
+    }
+
+    /// Whether it is of a PRIMARY KEY.
+    pub fn is_primary_key(&self) -> bool {
+        self.primary || self.late_primary
+    }
+
     /// The key as CREATE INDEX wrote it: without the hidden column of a condition.
     pub fn written(&self) -> &[IndexColumn] {
         &self.columns[usize::from(self.predicate.is_some())..]
@@ -229,7 +246,7 @@ pub enum FkAction {
     SetDefault,
 }
 
-/// When a foreign key is looked at.
+/// When a foreign key or a unique key is looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Deferral {
     /// At the end of the statement, always.
@@ -242,7 +259,7 @@ pub enum Deferral {
 }
 
 impl Deferral {
-    fn is_never(&self) -> bool {
+    pub fn is_never(&self) -> bool {
         *self == Deferral::Never
     }
 }
@@ -1326,6 +1343,8 @@ mod tests {
             nulls_not_distinct: false,
             predicate: None,
             include: vec![],
+            deferral: Deferral::Never,
+            late_primary: false,
         };
         let fk = |r| ForeignKey {
             id: id + 3,

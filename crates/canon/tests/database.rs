@@ -417,6 +417,62 @@ fn what_was_acknowledged_is_there_after_a_restart() {
     assert!(!db.has_table("accounts"));
 }
 
+/// Checks that are put off are made before the commit, of transactions that lock and of those that do not, also after a restart.
+#[test]
+fn deferred_constraints_hold_at_the_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Database::open(dir.path(), DatabaseOptions::default()).unwrap();
+    let rows = |db: &Database| -> Vec<(i32, i32)> {
+        db.query("SELECT id, k FROM late ORDER BY id", ()).unwrap()
+    };
+    let made = [
+        "CREATE TABLE late (id int PRIMARY KEY, k int UNIQUE DEFERRABLE INITIALLY DEFERRED)",
+        "CREATE TABLE child (p int REFERENCES late DEFERRABLE INITIALLY DEFERRED)",
+        "CREATE TABLE hidden (id int PRIMARY KEY DEFERRABLE, n int)",
+        "INSERT INTO late VALUES (1, 1), (2, 2)",
+        "INSERT INTO hidden VALUES (1, 1), (2, 2)",
+    ];
+    for start in 0..2 {
+        let db = open();
+        if start == 0 {
+            made.iter().for_each(|sql| _ = db.execute(sql, ()).unwrap());
+        }
+        db.execute("UPDATE hidden SET id = 3 - id", ()).unwrap();
+        let refused = db.execute("INSERT INTO hidden VALUES (2, 9)", ());
+        assert_eq!(refused.unwrap_err().code(), SqlState::UNIQUE_VIOLATION);
+        for optimistic_runs in [0, 3] {
+            let options = TransactionOptions {
+                optimistic_runs,
+                ..TransactionOptions::default()
+            };
+            let before = rows(&db);
+            // Two rows have one key for a while.
+            db.transaction_with::<_, Error>(&options, |tx| {
+                let t = tx.table("late")?;
+                t.update(1, |_: (i32, i32)| row! { k: before[1].1 })?;
+                t.update(2, |_: (i32, i32)| row! { k: before[0].1 })
+            })
+            .unwrap();
+            assert_eq!(rows(&db), [(1, before[1].1), (2, before[0].1)]);
+            let twice = db.transaction_with::<_, Error>(&options, |tx| {
+                tx.table("late")?.insert((3, 1))?;
+                tx.table("late")?.insert((4, 4))
+            });
+            assert_eq!(twice.unwrap_err().code(), SqlState::UNIQUE_VIOLATION);
+            let own = db.transaction_with::<_, Error>(&options, |tx| {
+                tx.table("late")?.insert((3, 3))?;
+                tx.table("late")?.insert((4, 3))
+            });
+            assert_eq!(own.unwrap_err().code(), SqlState::UNIQUE_VIOLATION);
+            let orphan = db.transaction_with::<_, Error>(&options, |tx| {
+                tx.execute("INSERT INTO child VALUES (9)", ())
+            });
+            assert_eq!(orphan.unwrap_err().code(), SqlState::FOREIGN_KEY_VIOLATION);
+            assert_eq!(rows(&db).len(), 2);
+        }
+    }
+}
+
 #[test]
 fn a_temporary_database_leaves_nothing() {
     let path = {

@@ -35,6 +35,37 @@ async fn affected(c: &Client, sql: &str) -> u64 {
     }
 }
 
+/// Keys that are looked at when the transaction ends, of a session at a replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn deferred_keys_are_looked_at_at_the_primary() {
+    if skip() {
+        return;
+    }
+    let (_p, _r, c, w) = pair().await;
+    rows(
+        &w,
+        "CREATE TABLE late (k int PRIMARY KEY DEFERRABLE, u int UNIQUE DEFERRABLE INITIALLY DEFERRED);
+         INSERT INTO late VALUES (1, 1), (2, 2);
+         UPDATE late SET k = 3 - k",
+    )
+    .await;
+    rows(&w, "BEGIN").await;
+    assert_eq!(one(&w, "SELECT u FROM late WHERE k = 1").await, "2");
+    rows(&w, "INSERT INTO late VALUES (3, 2)").await;
+    assert_eq!(one(&w, "SELECT count(*) FROM late WHERE u = 2").await, "2");
+    assert_eq!(
+        refused(&w, "SET CONSTRAINTS ALL IMMEDIATE").await.0,
+        "23505"
+    );
+    rows(&w, "ROLLBACK; BEGIN; SET CONSTRAINTS late_pkey DEFERRED").await;
+    rows(&w, "INSERT INTO late VALUES (2, 3)").await;
+    assert_eq!(refused(&w, "COMMIT").await.0, "23505");
+    for s in [&c, &w] {
+        let all = "SELECT string_agg(k || ' ' || u, ',' ORDER BY k) FROM late";
+        assert_eq!(one(s, all).await, "1 2,2 1");
+    }
+}
+
 /// Writing through a view with a split column behind it, and locks on tables, which are the primary's.
 #[tokio::test(flavor = "multi_thread")]
 async fn views_are_written_and_tables_locked_at_the_primary() {

@@ -464,7 +464,7 @@ macro_rules! files {
 
 files! {
     cursor_lock savepoint_locks soft_deadlock upkeep_waits
-    aborted_read altered_meanwhile circular_information_flow deadlock dirty_write foreign_key_race
+    aborted_read altered_meanwhile circular_information_flow deadlock deferrable_race dirty_write foreign_key_race
     intermediate_read lock_exclusive lock_modes lock_table lock_upgrade lost_update nowait_skip_locked
     observed_transaction_vanishes phantom rewritten_meanwhile rewritten_while_waiting open_portal predicate_many_preceders predicate_many_preceders_write read_only_anomaly read_skew
     read_skew_predicate scans_that_miss snapshot_moved unique_race wait_and_recheck write_skew

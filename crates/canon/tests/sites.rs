@@ -216,6 +216,60 @@ async fn constraints_hold_across_sites() {
     assert_eq!(one(&p, "SELECT count(*) FROM parent").await, "3");
 }
 
+/// Keys that are looked at when the transaction ends: at its site, and at its position among the commits of all.
+#[tokio::test(flavor = "multi_thread")]
+async fn deferred_keys_hold_across_sites() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(
+        &p,
+        "CREATE TABLE late (k int PRIMARY KEY DEFERRABLE, u int UNIQUE DEFERRABLE INITIALLY DEFERRED);
+         INSERT INTO late VALUES (1, 1), (2, 2)",
+    )
+    .await;
+    let (a, b) = (site(&primary, "a").await, site(&primary, "b").await);
+    ready(&p, &[&a, &b]).await;
+    let (a, b) = (stays(&a).await, stays(&b).await);
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level}");
+        // Keys change places, by two statements and by one.
+        rows(&a, &begin).await;
+        rows(&a, "UPDATE late SET u = 3 - u WHERE k = 1").await;
+        rows(&a, "UPDATE late SET u = 3 - u WHERE k = 2").await;
+        rows(&a, "UPDATE late SET k = 3 - k").await;
+        rows(&a, "COMMIT").await;
+        assert_eq!(one(&a, "SELECT sum(k * u) FROM late").await, "5");
+        // One key of two rows: of one transaction, and of two at two sites.
+        rows(&a, &begin).await;
+        rows(&a, "INSERT INTO late VALUES (3, 1)").await;
+        assert_eq!(refused(&a, "COMMIT").await.0, "23505");
+        assert_eq!(refused(&a, "UPDATE late SET k = 7").await.0, "23505");
+        for (c, k) in [(&a, 10), (&b, 11)] {
+            rows(c, &begin).await;
+            rows(c, &format!("INSERT INTO late VALUES ({k}, 10)")).await;
+        }
+        rows(&a, "COMMIT").await;
+        // The other row may have come by now.
+        let lost = refused(&b, "COMMIT").await.0;
+        assert!(["40001", "23505"].contains(&&*lost), "{lost}");
+        for (c, u) in [(&a, 12), (&b, 13)] {
+            rows(c, &begin).await;
+            rows(c, &format!("INSERT INTO late VALUES (12, {u})")).await;
+        }
+        rows(&b, "COMMIT").await;
+        let lost = refused(&a, "COMMIT").await.0;
+        assert!(["40001", "23505"].contains(&&*lost), "{lost}");
+        rows(&p, "DELETE FROM late WHERE k > 2").await;
+        let at = one(&p, "SHOW canon.commit_token").await;
+        for c in [&a, &b] {
+            rows(c, &format!("SET canon.min_token = '{at}'")).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_site_does_not_run_goes_to_the_primary() {
     if skip() {

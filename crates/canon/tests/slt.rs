@@ -236,7 +236,7 @@ files! {
     enums domains extensions
     aggregates answers arithmetic arrays
     catalog column_grants composites constraints cursors
-    datetime ddl default_privileges dml
+    datetime ddl default_privileges deferrable_keys dml
     formats
     generated grants
     indexes

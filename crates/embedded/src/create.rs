@@ -214,6 +214,8 @@ impl TableBuilder {
                 nulls_not_distinct: false,
                 predicate: None,
                 include: vec![],
+                deferral: base::schema::Deferral::Never,
+                late_primary: false,
             });
         }
         for r in &self.references {

@@ -109,7 +109,10 @@ impl Database {
         loop {
             let locking = runs >= options.optimistic_runs && !options.read_only;
             let tx = Transaction::begin(self, options, locking)?;
-            let outcome = f(&tx);
+            let outcome = f(&tx).and_then(|value| {
+                tx.check_deferred()?;
+                Ok(value)
+            });
             let (txn, failed) = tx.into_parts();
             let snapshot = txn.snapshot().unwrap_or_default();
             let error = match (outcome, failed) {

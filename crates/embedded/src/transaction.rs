@@ -169,6 +169,23 @@ impl<'db> Transaction<'db> {
         })
     }
 
+    /// The checks that were put off, before the commit.
+    pub(super) fn check_deferred(&self) -> Result<()> {
+        loop {
+            let mut r = self.inner.try_borrow_mut().map_err(|_| nested())?;
+            if r.failed.is_some() || !r.txn().has_deferred() {
+                return Ok(());
+            }
+            match r.txn().check_deferred(true) {
+                Err(Stop::Blocked) => wait_for_lock(r.txn()),
+                checked => {
+                    let checked = checked.map_err(Stop::only_error);
+                    return checked.inspect_err(|e| r.failed = Some(e.clone()));
+                }
+            }
+        }
+    }
+
     /// Runs a statement until it neither waits nor restarts.
     pub(super) fn run<R>(&self, mut f: impl FnMut(&mut Running) -> txn::Result<R>) -> Result<R> {
         loop {
@@ -190,12 +207,7 @@ impl<'db> Transaction<'db> {
             txn.rollback_statement();
             match e {
                 Stop::Restart => {}
-                Stop::Blocked => {
-                    let wait = txn
-                        .take_wait()
-                        .expect("a blocked statement leaves what it waits for");
-                    futures::executor::block_on(wait);
-                }
+                Stop::Blocked => wait_for_lock(txn),
                 Stop::Error(e) => {
                     r.failed = Some(e.clone());
                     return Err(e);
@@ -203,6 +215,13 @@ impl<'db> Transaction<'db> {
             }
         }
     }
+}
+
+fn wait_for_lock(txn: &mut Txn) {
+    let wait = txn
+        .take_wait()
+        .expect("a blocked statement leaves what it waits for");
+    futures::executor::block_on(wait);
 }
 
 fn nested() -> Error {

@@ -46,6 +46,8 @@ pub fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
         nulls_not_distinct: false,
         predicate: None,
         include: vec![],
+        deferral: base::schema::Deferral::Never,
+        late_primary: false,
     }
 }
 

@@ -448,6 +448,7 @@ impl Txn {
         self.put(&handle, key, w.row.clone(), saw, w.existed);
         if let Some(new) = &new {
             self.note_parents(&handle, key, old.as_deref(), new);
+            self.note_keys(&handle, (old.as_deref(), new), key.len())?;
         }
         if let Some(old) = &old {
             self.note_children(&handle, old, new.as_deref());

@@ -1,4 +1,4 @@
-//! Writes: insert, update, delete, with the constraints that stand at once (NOT NULL, CHECK, PRIMARY KEY, UNIQUE).
+//! Writes: insert, update, delete, with the constraints that stand at once (NOT NULL, CHECK, PRIMARY KEY and UNIQUE that are not DEFERRABLE).
 //!
 //! Uniqueness is decided on the newest committed state. A locking transaction locks the unique key's name first, so two
 //! inserters of one key meet there; a row in the way that another transaction may be taking away is waited for (its lock)
@@ -17,6 +17,7 @@ use crate::stats::Cause;
 use crate::stop::{Result, Stop};
 use crate::table_modes::TableModes;
 use crate::txn::{InsertOutcome, Isolation, Txn};
+use crate::unique::no_arbiter;
 use crate::writes::{Moved, Pending};
 
 /// Most bytes of changes in one transaction.
@@ -79,6 +80,13 @@ impl Txn {
             if !index.unique || index.primary && new {
                 continue;
             }
+            if !index.deferral.is_never() {
+                if is_arbiter(&place) {
+                    return Err(no_arbiter(self, &handle, place).into());
+                }
+                self.note_key(&handle, place, row, key.len())?;
+                continue;
+            }
             let Some(existing) = self.unique_conflict(&handle, place, row, &key, None)? else {
                 continue;
             };
@@ -137,11 +145,14 @@ impl Txn {
                 .columns
                 .iter()
                 .any(|c| !same(&old[c.column as usize], &row[c.column as usize]));
-            if index.unique
-                && changed
-                && self
-                    .unique_conflict(&handle, place, row, &new_key, Some(key))?
-                    .is_some()
+            if !index.unique || !changed {
+                continue;
+            }
+            if !index.deferral.is_never() {
+                self.note_key(&handle, place, row, new_key.len())?;
+            } else if self
+                .unique_conflict(&handle, place, row, &new_key, Some(key))?
+                .is_some()
             {
                 return Err(self.unique_error(&handle, place, row).into());
             }
@@ -421,13 +432,9 @@ impl Txn {
             }
             return self.wait_for_conflict(handle, place, row_key, old_key.unwrap_or(&[]));
         }
-        if !def.nulls_not_distinct && def.columns.iter().any(|c| row[c.column as usize].is_null()) {
+        let Some(columns) = handle.unique_key(place, row) else {
             return Ok(None);
-        }
-        let mut columns = Vec::new();
-        for (c, k) in def.columns.iter().zip(&handle.table.keys[place]) {
-            k.encode(&row[c.column as usize], &mut columns);
-        }
+        };
         handle.check_key(columns.len() + row_key.len(), &def.name)?;
         if self.options.locking {
             let index: &SecondaryIndex =

@@ -113,8 +113,7 @@ impl Txn {
             return Ok(());
         }
         let probes = std::mem::take(&mut self.references.probes);
-        let later =
-            |p: &FkProbe| self.options.locking && !p.now && self.references.deferred.is(p.fk());
+        let later = |p: &FkProbe| self.options.locking && !p.now && self.is_deferred(p);
         let (later, probes): (Vec<FkProbe>, Vec<FkProbe>) = probes.into_iter().partition(later);
         for p in probes.iter().filter(|p| p.kind == Side::Parent) {
             work(64)?;
@@ -129,14 +128,10 @@ impl Txn {
         Ok(())
     }
 
-    /// The checks that were put off, at the end of the transaction, or (`keys`) those of keys that are not deferred any more. May ask to
-    /// block: then it is to be called again after the wait.
-    pub fn check_deferred(&mut self, all: bool) -> stop::Result<()> {
-        for savepoint in &mut self.savepoints {
-            savepoint.put_off.copy(&self.references.put_off);
-        }
+    /// Those of the checks that were put off which are due now.
+    pub(crate) fn check_late_references(&mut self, all: bool) -> stop::Result<()> {
         let put_off = std::mem::take(&mut self.references.put_off);
-        let is_due = |p: &FkProbe| all || !self.references.deferred.is(p.fk());
+        let is_due = |p: &FkProbe| all || !self.is_deferred(p);
         let (mut due, rest): (Vec<FkProbe>, Vec<FkProbe>) = put_off.into_iter().partition(is_due);
         // The transaction may have dropped the table or the key since.
         due.retain(|p| {
@@ -194,14 +189,9 @@ impl Txn {
         }
     }
 
-    /// Whether checks were put off.
-    pub fn has_deferred(&self) -> bool {
-        !self.references.put_off.is_empty()
-    }
-
-    /// SET CONSTRAINTS.
-    pub fn set_deferred(&mut self, keys: Option<&[base::Oid]>, deferred: bool) {
-        self.references.deferred.set(keys, deferred);
+    fn is_deferred(&self, p: &FkProbe) -> bool {
+        let fk = p.fk();
+        self.references.deferred.is(fk.id, fk.deferral)
     }
 
     fn require_parent(&mut self, p: &FkProbe) -> stop::Result<()> {

@@ -1,7 +1,7 @@
 //! What a transaction needs of a table: its definition, its storage, its indexes, its compiled rules.
 
 use base::key::{MAX_KEY_BYTES, hash};
-use base::schema::{Schema, Table};
+use base::schema::{IndexColumn, Schema, Table};
 use base::split::{Mode, Units};
 use base::{Error, Oid, RelId, Result, SqlState, Value};
 use std::sync::{Arc, OnceLock};
@@ -253,6 +253,20 @@ impl TableHandle {
                 Ok(())
             }
         }
+    }
+
+    /// The columns of this row's key in the unique index at `place`; none where a NULL makes it distinct from all others.
+    pub(crate) fn unique_key(&self, place: usize, row: &[Value]) -> Option<Vec<u8>> {
+        let def = &self.table.def.indexes[place];
+        let is_null = |c: &IndexColumn| row[c.column as usize].is_null();
+        if !def.nulls_not_distinct && def.columns.iter().any(is_null) {
+            return None;
+        }
+        let mut columns = Vec::new();
+        for (c, k) in def.columns.iter().zip(&self.table.keys[place]) {
+            k.encode(&row[c.column as usize], &mut columns);
+        }
+        Some(columns)
     }
 
     pub(crate) fn check_key(&self, bytes: usize, index: &str) -> Result<()> {

@@ -1,9 +1,9 @@
-//! What a statement or a commit still has to ask about foreign keys, as values.
+//! What a statement or a commit still has to ask about foreign keys, and about unique keys that are DEFERRABLE, as values.
 //!
-//! Left out on purpose: the asking, which is `fk`'s.
+//! Left out on purpose: the asking, which is `fk`'s and `unique`'s.
 
-use base::Value;
 use base::schema::{Deferral, ForeignKey};
+use base::{Oid, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -25,32 +25,42 @@ pub(crate) struct FkProbe {
     pub(crate) now: bool,
 }
 
-/// Which keys a transaction has said to put off (SET CONSTRAINTS).
+/// A key of a unique index that a row was given.
+#[derive(Clone)]
+pub(crate) struct NewKey {
+    pub(crate) table: Oid,
+    pub(crate) index: Oid,
+    /// As the index has it, without the row's key.
+    pub(crate) columns: Box<[u8]>,
+}
+
+/// Which constraints a transaction has said to put off.
 #[derive(Clone, Debug, Default)]
 pub struct Deferred {
     all: Option<bool>,
-    /// By the key's number; it counts more than `all` if it was said later.
-    named: HashMap<base::Oid, bool>,
+    /// By the constraint's number; it counts more than `all` if it was said later.
+    named: HashMap<Oid, bool>,
 }
 
 impl Deferred {
     /// All of them, or these, from here on.
-    pub fn set(&mut self, keys: Option<&[base::Oid]>, deferred: bool) {
-        match keys {
+    pub fn set(&mut self, constraints: Option<&[Oid]>, deferred: bool) {
+        match constraints {
             None => {
                 self.all = Some(deferred);
                 self.named.clear();
             }
-            Some(keys) => self.named.extend(keys.iter().map(|k| (*k, deferred))),
+            Some(these) => self.named.extend(these.iter().map(|k| (*k, deferred))),
         }
     }
 
-    pub(crate) fn is(&self, fk: &ForeignKey) -> bool {
-        if fk.deferral == Deferral::Never {
+    /// Whether the checks of this constraint are put off now.
+    pub(crate) fn is(&self, constraint: Oid, deferral: Deferral) -> bool {
+        if deferral.is_never() {
             return false;
         }
-        let named = self.named.get(&fk.id).copied();
-        let default = fk.deferral == Deferral::Deferred;
+        let named = self.named.get(&constraint).copied();
+        let default = deferral == Deferral::Deferred;
         named.or(self.all).unwrap_or(default)
     }
 }

@@ -18,6 +18,7 @@ use crate::txn::Txn;
 pub struct Trial {
     writes: usize,
     probes: usize,
+    keys: usize,
 }
 
 impl Txn {
@@ -26,6 +27,7 @@ impl Txn {
         Trial {
             writes: self.writes.mark(),
             probes: self.references.probes.len(),
+            keys: self.references.keys.len(),
         }
     }
 
@@ -33,6 +35,7 @@ impl Txn {
     pub fn end_trial(&mut self, t: Trial) {
         self.writes.rollback(t.writes);
         self.references.probes.truncate(t.probes);
+        self.references.keys.truncate(t.keys);
         self.references.cascades.clear();
         self.charge();
     }
@@ -44,6 +47,7 @@ impl Txn {
             locked: self.reads.locked.len(),
             since: self.locks.since.len(),
             put_off: PutOff::First(self.references.put_off.len()),
+            keys_put_off: PutOff::First(self.references.keys_put_off.len()),
             deferred: self.references.deferred.clone(),
         });
     }
@@ -67,6 +71,9 @@ impl Txn {
         self.savepoints[i]
             .put_off
             .restore(&mut self.references.put_off);
+        self.savepoints[i]
+            .keys_put_off
+            .restore(&mut self.references.keys_put_off);
         self.references.deferred = self.savepoints[i].deferred.clone();
         self.keep_guards(self.savepoints[i].writes);
         self.rollback_schema(self.savepoints[i].writes);

@@ -5,7 +5,7 @@
 //! | [`OwnView`] | the schema that the transaction sees, with its own changes |
 //! | [`Reads`] | what it has read, and the snapshot under it |
 //! | [`Standing`] | where its next snapshot stands, and what keeps it from moving |
-//! | [`References`] | foreign keys that are still to be asked |
+//! | [`References`] | foreign keys, and unique keys that are DEFERRABLE, which are still to be asked |
 //! | [`OwnLocks`] | locks held, and the one that is waited for |
 //! | [`Statement`] | the statement that runs, or the last one |
 //! | [`Courtesy`] | what it shows other transactions, and what it does for them |
@@ -25,7 +25,7 @@ use crate::handle::{Catalog, TableHandle};
 use crate::holds::RemoteSnapshot;
 use crate::locks::{LockMode, LockName, LockWait, TxnId};
 use crate::own_schema::OwnSchema;
-use crate::probe::{Deferred, FkProbe};
+use crate::probe::{Deferred, FkProbe, NewKey};
 use crate::range::{RangeRead, Spared};
 use crate::split::escrow::{Hold as Reserved, ValueName};
 use crate::temp::Temp;
@@ -119,14 +119,17 @@ pub(crate) struct Standing {
     pub(crate) used: Used,
 }
 
-/// Foreign keys that are still to be asked.
+/// Foreign keys, and unique keys that are DEFERRABLE, which are still to be asked.
 #[derive(Default)]
 pub(crate) struct References {
     /// Checks that stand at the statement's end, then (optimistic) at commit.
     pub(crate) probes: Vec<FkProbe>,
-    /// Those that stand at the end of the transaction, and which keys' do.
+    /// Those that stand at the end of the transaction, and which constraints' do.
     pub(crate) put_off: Vec<FkProbe>,
     pub(crate) deferred: Deferred,
+    /// Keys that the statement has written, and those that are looked at when the transaction ends.
+    pub(crate) keys: Vec<NewKey>,
+    pub(crate) keys_put_off: Vec<NewKey>,
     pub(crate) cascades: Cascades,
 }
 
@@ -250,27 +253,28 @@ pub(crate) struct Savepoint {
     pub(crate) writes: usize,
     pub(crate) locked: usize,
     pub(crate) since: usize,
-    pub(crate) put_off: PutOff,
+    pub(crate) put_off: PutOff<FkProbe>,
+    pub(crate) keys_put_off: PutOff<NewKey>,
     pub(crate) deferred: Deferred,
 }
 
 /// The checks that had been put off at a savepoint. They are a list that grows, so its length tells them; a copy only when some are taken out of it
 /// (SET CONSTRAINTS … IMMEDIATE).
-pub(crate) enum PutOff {
+pub(crate) enum PutOff<C> {
     First(usize),
-    Copied(Vec<FkProbe>),
+    Copied(Vec<C>),
 }
 
-impl PutOff {
+impl<C: Clone> PutOff<C> {
     /// Before `all` becomes another list.
-    pub(crate) fn copy(&mut self, all: &[FkProbe]) {
+    pub(crate) fn copy(&mut self, all: &[C]) {
         if let PutOff::First(n) = self {
             *self = PutOff::Copied(all[..*n].to_vec());
         }
     }
 
     /// Makes `all` what it was.
-    pub(crate) fn restore(&self, all: &mut Vec<FkProbe>) {
+    pub(crate) fn restore(&self, all: &mut Vec<C>) {
         match self {
             PutOff::First(n) => all.truncate(*n),
             PutOff::Copied(then) => all.clone_from(then),

@@ -382,6 +382,7 @@ impl Txn {
         self.follow_waiting()?;
         self.locks.for_deltas.clear();
         self.statement.has_told = true;
+        self.check_new_keys()?;
         self.check_foreign_keys()?;
         Ok(self.show_intents()?)
     }
@@ -394,6 +395,7 @@ impl Txn {
         self.writes.rollback(self.statement.mark.writes);
         // What its writes asked for is not there to be asked.
         self.references.probes.truncate(self.statement.mark.probes);
+        self.references.keys.clear();
         self.charge();
     }
 
@@ -417,6 +419,7 @@ impl Txn {
         self.reads.bounds.retain(|_, b| b.1 < ranges);
         self.reads.locked.truncate(self.statement.mark.locked);
         self.references.probes.truncate(self.statement.mark.probes);
+        self.references.keys.clear();
         if let Some(v) = &mut self.reads.view {
             v.truncate(self.statement.mark.kept);
         }

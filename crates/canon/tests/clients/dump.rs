@@ -155,7 +155,7 @@ const SCHEMA: &str = r#"
     SET search_path = app; CREATE VIEW public.late AS SELECT s FROM step WHERE s > 'new'::state AND s < CAST('sent' AS state); RESET search_path;
     INSERT INTO app.step (s, path) VALUES ('sent', '{new,packed}'), ('new', NULL), ('packed', '{}');
     CREATE UNIQUE INDEX customer_mail ON app.customer (lower(mail)) WHERE id <> 1;
-    CREATE TABLE loose (id int PRIMARY KEY, n int, c int);
+    CREATE TABLE loose (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, n int UNIQUE DEFERRABLE, c int);
     INSERT INTO loose VALUES (1, -1, 999), (2, 5, NULL);
     ALTER TABLE loose ADD CONSTRAINT n_positive CHECK (n > 0) NOT VALID;
     ALTER TABLE loose ADD CONSTRAINT to_customer FOREIGN KEY (c) REFERENCES app.customer NOT VALID;

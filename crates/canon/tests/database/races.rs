@@ -35,6 +35,39 @@ fn one_of_them(round: i64, child: &Result<(), Error>, parent: &Result<bool, Erro
     }
 }
 
+/// The same key given to a row by three at once, looked at when they commit: one of them keeps it.
+#[test]
+fn three_who_insert_one_deferred_key() {
+    let db = Database::temporary().unwrap();
+    let made = "CREATE TABLE late (id int PRIMARY KEY, k int UNIQUE DEFERRABLE INITIALLY DEFERRED)";
+    db.execute(made, ()).unwrap();
+    for round in 0..200i64 {
+        let barrier = Barrier::new(3);
+        let won: u64 = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..3i64)
+                .map(|n| {
+                    let (db, barrier) = (&db, &barrier);
+                    s.spawn(move || {
+                        barrier.wait();
+                        let done = db.transaction_with::<_, Error>(&runs((round + n) % 3), |tx| {
+                            tx.execute("INSERT INTO late VALUES ($1, $2)", (round * 3 + n, round))
+                        });
+                        match done {
+                            Ok(_) => 1,
+                            Err(e) => {
+                                assert_eq!(e.code(), SqlState::UNIQUE_VIOLATION, "{e}");
+                                0
+                            }
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).sum()
+        });
+        assert_eq!(won, 1, "round {round}");
+    }
+}
+
 /// Many threads insert the same unique or primary keys, optimistic ones and ones that lock: each key is taken once, and only 23505
 /// is refused.
 #[test]

@@ -29,6 +29,8 @@ pub fn index(id: Oid, name: &str, column: u16) -> Index {
         nulls_not_distinct: false,
         predicate: None,
         include: vec![],
+        deferral: base::schema::Deferral::Never,
+        late_primary: false,
     }
 }
 

@@ -443,8 +443,8 @@ pub(super) fn pg_index(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                 ("indpred", maybe(i.predicate.as_ref())),
                 ("indisunique", Value::Bool(i.unique)),
                 ("indnullsnotdistinct", Value::Bool(i.nulls_not_distinct)),
-                ("indisprimary", Value::Bool(i.primary)),
-                ("indimmediate", Value::Bool(true)),
+                ("indisprimary", Value::Bool(i.is_primary_key())),
+                ("indimmediate", Value::Bool(i.deferral.is_never())),
                 ("indisvalid", Value::Bool(true)),
                 ("indisready", Value::Bool(true)),
                 ("indislive", Value::Bool(true)),
@@ -507,13 +507,18 @@ pub(super) fn pg_constraint(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()>
             );
         }
         for i in d.indexes.iter().filter(|i| i.constraint) {
-            let kind = if i.primary { b'p' } else { b'u' };
+            let kind = if i.is_primary_key() { b'p' } else { b'u' };
             let columns = key(i.columns.iter().map(|k| k.column));
             push(
                 i.constraint_oid,
                 &i.name,
                 kind,
-                &[("conindid", oid(i.id)), ("conkey", columns)],
+                &[
+                    ("conindid", oid(i.id)),
+                    ("condeferrable", Value::Bool(!i.deferral.is_never())),
+                    ("condeferred", Value::Bool(i.deferral == Deferral::Deferred)),
+                    ("conkey", columns),
+                ],
             );
         }
         for f in &d.foreign_keys {

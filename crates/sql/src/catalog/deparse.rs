@@ -182,12 +182,13 @@ pub(super) fn full_name(schema: &Schema, r: &Resolved) -> String {
 pub(super) fn key_constraint(def: &TableDef, index: &Index) -> String {
     let columns: Vec<ColumnIdx> = index.columns.iter().map(|c| c.column).collect();
     let columns = column_list(def, &columns);
-    let kind = match index.primary {
+    let kind = match index.is_primary_key() {
         true => "PRIMARY KEY",
         false if index.nulls_not_distinct => "UNIQUE NULLS NOT DISTINCT",
         false => "UNIQUE",
     };
-    format!("{kind} ({columns}){}", include(def, index))
+    let (include, late) = (include(def, index), deferrable(index.deferral));
+    format!("{kind} ({columns}){include}{late}")
 }
 
 fn include(def: &TableDef, index: &Index) -> String {
@@ -237,13 +238,17 @@ pub(super) fn foreign_key(
             s.push_str(&format!(" ON {on} {a}"));
         }
     }
-    s.push_str(match f.deferral {
+    s.push_str(deferrable(f.deferral));
+    s.push_str(not_valid(f.not_valid));
+    s
+}
+
+fn deferrable(d: Deferral) -> &'static str {
+    match d {
         Deferral::Never => "",
         Deferral::Immediate => " DEFERRABLE",
         Deferral::Deferred => " DEFERRABLE INITIALLY DEFERRED",
-    });
-    s.push_str(not_valid(f.not_valid));
-    s
+    }
 }
 
 fn action_name(a: FkAction) -> Option<&'static str> {

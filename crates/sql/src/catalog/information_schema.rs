@@ -420,7 +420,10 @@ fn constraints(t: &Table) -> Vec<(String, &'static str, Option<String>)> {
     let d = &t.def;
     let mut all = vec![];
     for i in d.indexes.iter().filter(|i| i.constraint) {
-        let kind = if i.primary { "PRIMARY KEY" } else { "UNIQUE" };
+        let kind = match i.is_primary_key() {
+            true => "PRIMARY KEY",
+            false => "UNIQUE",
+        };
         all.push((i.name.clone(), kind, None));
     }
     for f in &d.foreign_keys {
@@ -451,10 +454,11 @@ pub(super) fn table_constraints(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result
                 .indexes
                 .iter()
                 .find(|i| i.constraint && i.name == name);
-            let deferral = |name: &str| {
-                let mut keys = t.def.foreign_keys.iter().filter(|_| kind == "FOREIGN KEY");
-                keys.find(|f| f.name == *name)
-                    .map_or(Deferral::Never, |f| f.deferral)
+            let mut keys = t.def.foreign_keys.iter().filter(|_| kind == "FOREIGN KEY");
+            let deferral = match (keys.find(|f| f.name == name), distinct) {
+                (Some(f), _) => f.deferral,
+                (None, Some(i)) => i.deferral,
+                (None, None) => Deferral::Never,
             };
             let distinct = match (kind, distinct) {
                 ("UNIQUE", Some(i)) => yes_no(!i.nulls_not_distinct),
@@ -468,11 +472,8 @@ pub(super) fn table_constraints(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result
                 ("table_schema", ns(cx, t.def.namespace)),
                 ("table_name", text(&t.def.name)),
                 ("constraint_type", text(kind)),
-                ("is_deferrable", yes_no(deferral(&name) != Deferral::Never)),
-                (
-                    "initially_deferred",
-                    yes_no(deferral(&name) == Deferral::Deferred),
-                ),
+                ("is_deferrable", yes_no(deferral != Deferral::Never)),
+                ("initially_deferred", yes_no(deferral == Deferral::Deferred)),
                 ("enforced", text("YES")),
                 ("nulls_distinct", distinct),
             ]);

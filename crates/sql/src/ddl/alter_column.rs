@@ -50,7 +50,7 @@ impl Work<'_> {
                 if identity {
                     return Err(is_identity(&def));
                 }
-                let primary = def.indexes.iter().find(|i| i.primary);
+                let primary = def.indexes.iter().find(|i| i.is_primary_key());
                 if primary.is_some_and(|i| i.columns.iter().any(|k| k.column == at)) {
                     return Err(Error::new(
                         SqlState::INVALID_TABLE_DEFINITION,

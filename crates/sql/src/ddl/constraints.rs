@@ -1,6 +1,6 @@
 //! Constraints of tables, as CREATE TABLE and ALTER TABLE ADD make them.
 //!
-//! Left out on purpose: EXCLUDE, DEFERRABLE keys other than foreign ones, NO INHERIT, MATCH FULL over several columns (0A000).
+//! Left out on purpose: EXCLUDE, NO INHERIT, MATCH FULL over several columns (0A000).
 
 use super::expr_text;
 use super::names;
@@ -43,6 +43,7 @@ struct Key<'a> {
     include: &'a [Ident],
     primary: bool,
     nulls_not_distinct: bool,
+    deferral: Deferral,
 }
 
 impl Work<'_> {
@@ -70,18 +71,17 @@ impl Work<'_> {
             for p in &pending {
                 match &p.constraint {
                     C::PrimaryKey(c) if primary => {
-                        refuse_deferrable(c.characteristics.as_ref())?;
                         let key = Key {
                             name: c.name.as_ref(),
                             columns: &c.columns,
                             include: &c.include,
                             primary: true,
                             nulls_not_distinct: false,
+                            deferral: deferral(c.characteristics.as_ref())?,
                         };
                         self.add_key(def, &key)?;
                     }
                     C::Unique(c) if !primary => {
-                        refuse_deferrable(c.characteristics.as_ref())?;
                         let key = Key {
                             name: c.name.as_ref(),
                             columns: &c.columns,
@@ -91,6 +91,7 @@ impl Work<'_> {
                                 c.nulls_distinct,
                                 NullsDistinctOption::NotDistinct
                             ),
+                            deferral: deferral(c.characteristics.as_ref())?,
                         };
                         self.add_key(def, &key)?;
                     }
@@ -158,7 +159,7 @@ impl Work<'_> {
         u: &ConstraintUsingIndex,
         primary: bool,
     ) -> Result<()> {
-        refuse_deferrable(u.characteristics.as_ref())?;
+        let deferral = deferral(u.characteristics.as_ref())?;
         let index = crate::catalog::fold(&u.index_name);
         let wrong = |what: &str| {
             let what = format!("{what}: index \"{index}\" of table \"{}\"", def.name);
@@ -197,7 +198,7 @@ impl Work<'_> {
             let ok = SqlState([b'0'; 5]);
             self.notice(ok, format!("{what} \"{index}\" to \"{name}\""));
         }
-        if primary && def.indexes.iter().any(|i| i.primary) {
+        if primary && def.indexes.iter().any(Index::is_primary_key) {
             let what = format!(
                 "multiple primary keys for table \"{}\" are not allowed",
                 def.name
@@ -209,18 +210,22 @@ impl Work<'_> {
             for c in def.indexes[at].columns.clone() {
                 def.columns[c.column as usize].not_null = true;
             }
+        }
+        let late = !deferral.is_never();
+        if primary && !late {
             def.indexes[at].id = self.oid();
             def.rewrite_of = Some(def.storage);
             def.storage = self.oid();
         }
         let index = &mut def.indexes[at];
         (index.name, index.constraint_oid) = (name, constraint_oid);
-        (index.constraint, index.primary) = (true, primary);
+        (index.constraint, index.deferral) = (true, deferral);
+        (index.primary, index.late_primary) = (primary && !late, primary && late);
         Ok(())
     }
 
     fn add_key(&mut self, def: &mut TableDef, key: &Key<'_>) -> Result<()> {
-        if key.primary && def.indexes.iter().any(|i| i.primary) {
+        if key.primary && def.indexes.iter().any(Index::is_primary_key) {
             return Err(Error::new(
                 SqlState::INVALID_TABLE_DEFINITION,
                 format!(
@@ -262,7 +267,7 @@ impl Work<'_> {
         let include = included(def, key.include)?;
         let same = |i: &Index| {
             let nulls = i.nulls_not_distinct == key.nulls_not_distinct;
-            i.columns == columns && i.include == include && nulls
+            i.columns == columns && i.include == include && nulls && i.deferral == key.deferral
         };
         if fresh && def.indexes.iter().any(|i| i.constraint && same(i)) {
             return Ok(());
@@ -291,19 +296,22 @@ impl Work<'_> {
             }
         }
         let (id, constraint_oid) = (self.oid(), self.oid());
+        let primary = key.primary && key.deferral.is_never();
         let index = Index {
             id,
             name,
             columns,
             unique: true,
-            primary: key.primary,
+            primary,
             constraint: true,
             constraint_oid,
             nulls_not_distinct: key.nulls_not_distinct,
             predicate: None,
             include,
+            deferral: key.deferral,
+            late_primary: key.primary && !primary,
         };
-        if key.primary && !fresh {
+        if primary && !fresh {
             // Rows are kept under their primary key: they move to new storage.
             def.rewrite_of = Some(def.storage);
             def.storage = self.oid();
@@ -387,19 +395,7 @@ impl Work<'_> {
         };
         let columns = fk_columns(def, &c.columns)?;
         let ref_columns = if c.referred_columns.is_empty() {
-            let primary = referenced
-                .indexes
-                .iter()
-                .find(|i| i.primary)
-                .ok_or_else(|| {
-                    Error::new(
-                        SqlState::UNDEFINED_OBJECT,
-                        format!(
-                            "there is no primary key for referenced table \"{}\"",
-                            referenced.name
-                        ),
-                    )
-                })?;
+            let primary = primary_of(referenced)?;
             primary.columns.iter().map(|c| c.column).collect()
         } else {
             fk_columns(referenced, &c.referred_columns)?
@@ -464,7 +460,34 @@ impl Work<'_> {
     }
 }
 
-/// The unique index over exactly these columns: 42830 when there is none.
+/// 55000: what a key references has to be unique at all times.
+fn late_target(kind: &str, referenced: &TableDef) -> Error {
+    Error::new(
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!(
+            "cannot use a deferrable {kind} for referenced table \"{}\"",
+            referenced.name
+        ),
+    )
+}
+
+/// The primary key that a foreign key references: 42704 when there is none, 55000 when it is deferrable.
+fn primary_of(referenced: &TableDef) -> Result<&Index> {
+    let mut keys = referenced.indexes.iter().filter(|i| i.is_primary_key());
+    match keys.next() {
+        Some(late) if late.late_primary => Err(late_target("primary key", referenced)),
+        Some(primary) => Ok(primary),
+        None => Err(Error::new(
+            SqlState::UNDEFINED_OBJECT,
+            format!(
+                "there is no primary key for referenced table \"{}\"",
+                referenced.name
+            ),
+        )),
+    }
+}
+
+/// The unique index over exactly these columns: 42830 when there is none, 55000 when it is of a deferrable constraint.
 fn unique_over<'t>(def: &'t TableDef, columns: &[ColumnIdx]) -> Result<&'t Index> {
     let covers = |i: &&Index| {
         i.unique
@@ -473,14 +496,19 @@ fn unique_over<'t>(def: &'t TableDef, columns: &[ColumnIdx]) -> Result<&'t Index
             // An index may name a column twice.
             && columns.iter().all(|c| i.columns.iter().any(|k| k.column == *c))
     };
-    def.indexes.iter().find(covers).ok_or_else(|| {
-        Error::new(
+    let at_once = |i: &&Index| covers(i) && i.is_immediate();
+    if let Some(found) = def.indexes.iter().find(at_once) {
+        return Ok(found);
+    }
+    Err(match def.indexes.iter().any(|i| covers(&i)) {
+        true => late_target("unique constraint", def),
+        false => Error::new(
             SqlState::INVALID_FOREIGN_KEY,
             format!(
                 "there is no unique constraint matching given keys for referenced table \"{}\"",
                 def.name
             ),
-        )
+        ),
     })
 }
 
@@ -588,7 +616,7 @@ fn action(a: Option<ReferentialAction>) -> FkAction {
     }
 }
 
-/// When a foreign key is looked at.
+/// When a key is looked at.
 fn deferral(c: Option<&ConstraintCharacteristics>) -> Result<Deferral> {
     let Some(c) = c else {
         return Ok(Deferral::Never);
@@ -606,18 +634,4 @@ fn deferral(c: Option<&ConstraintCharacteristics>) -> Result<Deferral> {
         (Some(true), false) => Ok(Deferral::Immediate),
         _ => Ok(Deferral::Never),
     }
-}
-
-fn refuse_deferrable(c: Option<&ConstraintCharacteristics>) -> Result<()> {
-    let Some(c) = c else { return Ok(()) };
-    let deferred = matches!(c.initially, Some(DeferrableInitial::Deferred));
-    if c.deferrable == Some(true) || deferred {
-        return Err(Error::unsupported(
-            "a DEFERRABLE constraint that is no foreign key",
-        ));
-    }
-    if c.enforced == Some(false) {
-        return Err(Error::unsupported("a constraint NOT ENFORCED"));
-    }
-    Ok(())
 }

@@ -12,7 +12,7 @@ use super::expr_text;
 use super::fill::{Fill, With};
 use super::work::Work;
 use crate::catalog::Resolved;
-use base::schema::{Column, Index, IndexColumn, Object, Relation, TableDef};
+use base::schema::{Column, Deferral, Index, IndexColumn, Object, Relation, TableDef};
 use base::{ColumnIdx, ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{
     AlterIndexOperation, CreateIndex, Expr, IndexType, ObjectName, ObjectNamePart, OrderBySort,
@@ -97,6 +97,8 @@ impl Work<'_> {
             nulls_not_distinct: c.nulls_distinct == Some(false),
             predicate,
             include,
+            deferral: Deferral::Never,
+            late_primary: false,
         });
         self.fills.extend(computed.into_iter().map(|column| Fill {
             table: table.def.id,

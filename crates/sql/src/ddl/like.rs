@@ -190,7 +190,7 @@ impl Work<'_> {
             return Ok(());
         };
         for i in &like.source.def.indexes {
-            if i.primary && def.indexes.iter().any(|x| x.primary) {
+            if i.is_primary_key() && def.indexes.iter().any(Index::is_primary_key) {
                 let what = format!(
                     "multiple primary keys for table \"{}\" are not allowed",
                     def.name
@@ -204,13 +204,13 @@ impl Work<'_> {
                     true => super::create_table::push_hidden(def, source.clone())?,
                     false => like.places[&c.column],
                 };
-                def.columns[c.column as usize].not_null |= i.primary;
+                def.columns[c.column as usize].not_null |= i.is_primary_key();
             }
             for c in &mut index.include {
                 *c = like.places[c];
             }
             let columns = super::constraints::written_names(def, index.written(), &index.include);
-            let (second, label) = match (i.primary, i.constraint) {
+            let (second, label) = match (i.is_primary_key(), i.constraint) {
                 (true, _) => ("", "pkey"),
                 (_, true) => (&*columns, "key"),
                 _ => (&*columns, "idx"),

@@ -197,11 +197,11 @@ fn path(
     let mut used = Vec::new();
     let mut joins = false;
     let mut eq_columns = 0;
-    let (mut columns, mut primary, mut unique_index) = (0, false, false);
+    let (mut columns, mut primary, mut unique_index, mut at_once) = (0, false, false, false);
     if let Some(i) = place {
         let index = &t.table.def.indexes[i];
         columns = index.columns.len();
-        (primary, unique_index) = (index.primary, index.unique);
+        (primary, unique_index, at_once) = (index.primary, index.unique, index.is_immediate());
         for ic in &index.columns {
             let s = t.slot(ic.column as usize);
             let ty = t.table.def.columns[ic.column as usize].ty().ty;
@@ -255,7 +255,7 @@ fn path(
     }
     let whole = place.is_some() && fixed.len() == columns;
     let no_null = !fixed.iter().any(|p| matches!(p, KeyPart::Null));
-    let unique = whole && unique_index && no_null && eq_columns == columns;
+    let unique = whole && at_once && no_null && eq_columns == columns;
     let by_key = whole && primary;
     let rows = visited(&fixed, bounds.len(), columns, unique_index, table_rows);
     // One row is in any order of its own columns; other relations' columns make of it as many rows as they like.

@@ -1,10 +1,12 @@
 //! Constraints that are looked at when the transaction ends: SET CONSTRAINTS, and the checks before a commit.
 //!
-//! A check may have to wait for the lock of a parent's row, as a statement does; it is asked again then.
+//! A check may have to wait for the lock of a parent's row or of a unique key, as a statement does; it is asked again then.
 //!
-//! Left out on purpose: keys other than foreign ones, which cannot be deferred here.
+//! Left out on purpose: CHECK and NOT NULL, which are never put off.
 
 use super::Session;
+use super::block::Kind;
+use super::client::Client;
 use crate::engine::Engine;
 use base::schema::Deferral;
 use base::{Error, Oid, Result, SqlState};
@@ -12,11 +14,17 @@ use txn::Stop;
 
 impl<E: Engine> Session<E> {
     /// SET CONSTRAINTS. 42704, 42809; and what checks say that are due now.
-    pub(super) async fn set_constraints(
+    pub(super) async fn set_constraints<C: Client>(
         &mut self,
+        c: &mut C,
         names: &[(Option<String>, String)],
         deferred: bool,
     ) -> Result<()> {
+        let alone = self.block.kind == Kind::None;
+        if alone {
+            let e = "SET CONSTRAINTS can only be used in transaction blocks";
+            self.warn(c, SqlState::NO_ACTIVE_SQL_TRANSACTION, e);
+        }
         self.ensure_txn(false);
         self.look_at_schema();
         let mut keys = Vec::new();
@@ -27,8 +35,13 @@ impl<E: Engine> Session<E> {
         let txn = self.block.txn.as_mut().expect("just begun");
         txn.set_deferred(keys, deferred);
         match deferred {
-            true => Ok(()),
-            false => self.check_deferred(false).await,
+            true => {}
+            false => self.check_deferred(false).await?,
+        }
+        // What it said ends with it.
+        match alone {
+            true => self.commit().await,
+            false => Ok(()),
         }
     }
 
@@ -49,7 +62,11 @@ impl<E: Engine> Session<E> {
                     other |= f.deferral == Deferral::Never;
                     keys.push(f.id);
                 }
-                other |= t.def.indexes.iter().any(|i| i.constraint && i.name == name);
+                let indexes = t.def.indexes.iter();
+                for i in indexes.filter(|i| i.constraint && i.name == name) {
+                    other |= i.deferral.is_never();
+                    keys.push(i.constraint_oid);
+                }
                 other |= t.def.checks.iter().any(|c| c.name == name);
             }
             if other {

@@ -193,12 +193,7 @@ impl<E: Engine> Session<E> {
             }
             Utility::Copy(copy) => return self.copy(c, copy).await.map(Some),
             Utility::SetConstraints { names, deferred } => {
-                if self.block.kind == Kind::None {
-                    let e = "SET CONSTRAINTS can only be used in transaction blocks";
-                    self.warn(c, SqlState::NO_ACTIVE_SQL_TRANSACTION, e);
-                } else {
-                    self.set_constraints(names, *deferred).await?;
-                }
+                self.set_constraints(c, names, *deferred).await?;
                 "SET CONSTRAINTS"
             }
             Utility::Listen(channel) => {

@@ -87,6 +87,11 @@ impl Txn {
         if self.standing.elsewhere {
             return Err(began_at_a_site());
         }
+        // Without locks nothing is put off but new keys, which certification compares.
+        assert!(
+            !self.options.locking || !self.has_deferred(),
+            "checks that were put off are made before the commit"
+        );
         self.shared.check_accepts_writes()?;
         // Before the guard: what is unlinked meanwhile could not be freed.
         order.wait_for_room(&|| {

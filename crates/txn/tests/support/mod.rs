@@ -28,6 +28,8 @@ pub fn index(id: Oid, name: &str, column: u16, unique: bool, primary: bool) -> I
         nulls_not_distinct: false,
         predicate: None,
         include: vec![],
+        deferral: base::schema::Deferral::Never,
+        late_primary: false,
     }
 }
 
