@@ -235,7 +235,7 @@ files! {
     spelled split_limits suites upkeep
     enums domains extensions
     aggregates answers arithmetic arrays
-    catalog column_grants composites constraints cursors
+    catalog column_grants column_rights composites constraints cursors
     datetime ddl default_privileges deferrable_keys dml
     formats
     generated grants

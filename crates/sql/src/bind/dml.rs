@@ -218,7 +218,7 @@ impl Binder<'_> {
         };
         let mut env = Env::plain(scope, "RETURNING");
         let mut targets = self.targets(items, &mut env)?;
-        self.need_read(through, &row);
+        self.need_read(through);
         for t in &mut targets {
             t.bound = self.settle(t.bound.clone())?;
         }
@@ -285,7 +285,7 @@ impl Binder<'_> {
         self.need_assigned(&through, &columns);
         let mut filter = std::mem::take(&mut through.filter);
         filter.extend(self.where_clause(u.selection.as_ref(), &scope)?);
-        self.need_read(&through, &row);
+        self.need_read(&through);
         let (returning, cols) =
             self.returning(u.returning.as_deref(), &scope, row.clone(), &through)?;
         self.read_through(&through);
@@ -370,7 +370,7 @@ impl Binder<'_> {
         items.insert(0, From::Table(table));
         let mut filter = std::mem::take(&mut through.filter);
         filter.extend(self.where_clause(d.selection.as_ref(), &scope)?);
-        self.need_read(&through, &row);
+        self.need_read(&through);
         let (returning, cols) = self.returning(d.returning.as_deref(), &scope, row, &through)?;
         self.read_through(&through);
         let joined = items.len() > 1;

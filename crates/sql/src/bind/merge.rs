@@ -78,7 +78,7 @@ impl Binder<'_> {
         for c in &m.clauses {
             clauses.push(self.merge_clause(&writable, c, &seen, &through)?);
         }
-        self.need_read(&through, &row);
+        self.need_read(&through);
         // What an UPDATE keeps must be read.
         for c in &clauses {
             let MergeAction::Update(columns) = &c.action else {

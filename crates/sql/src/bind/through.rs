@@ -26,6 +26,8 @@ use crate::logical::{Need, TableRef};
 use base::schema::{CheckOption, Relation, Table, ViewDef, privilege};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{self, TableAlias, TableFactor};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use txn::TableHandle;
 
@@ -57,7 +59,7 @@ pub(super) struct Writable {
     pub table: Arc<Table>,
     /// The slot of the table's first column.
     base: Slot,
-    view: Option<Arc<Columns>>,
+    view: Option<Rc<Columns>>,
 }
 
 /// The columns of a view.
@@ -66,6 +68,10 @@ struct Columns {
     /// What the statement does: the bit of its right.
     right: u32,
     columns: Vec<(String, Place)>,
+    /// Of each column, its place in the relation that the view is over.
+    below: Vec<Option<usize>>,
+    /// By which of its columns a statement has named a column of the table: the table's, the view's. A view may have it twice.
+    named: RefCell<Vec<(usize, usize)>>,
 }
 
 /// The table's column that a view's column is; else the view that computes it, and its name there.
@@ -95,8 +101,12 @@ impl Writable {
         let Some(v) = &self.view else {
             return Ok(self.table.column(name).map(usize::from));
         };
-        let found = v.columns.iter().find(|c| c.0 == name);
-        found.map(|(_, at)| v.place(at)).transpose()
+        let Some(number) = v.columns.iter().position(|c| c.0 == name) else {
+            return Ok(None);
+        };
+        let at = v.place(&v.columns[number].1)?;
+        v.named.borrow_mut().push((at, number));
+        Ok(Some(at))
     }
 
     /// How many columns a statement sees.
@@ -135,6 +145,15 @@ impl Writable {
 }
 
 impl Columns {
+    /// The view's column by which the statement has named a column of the table last; else the first one that it is.
+    fn name_of(&self, column: usize) -> Option<usize> {
+        let named = self.named.borrow();
+        let last = named.iter().rfind(|(at, _)| *at == column);
+        let is = |c: &(String, Place)| c.1.as_ref().is_ok_and(|at| *at == column);
+        let first = || self.columns.iter().position(is);
+        last.map(|(_, number)| *number).or_else(first)
+    }
+
     fn place(&self, at: &Place) -> Result<usize> {
         at.clone().map_err(|(view, column)| {
             let verb = match self.right {
@@ -156,18 +175,7 @@ struct Level {
     around: Oid,
     relation: Oid,
     /// The columns of a view; none: those of the table.
-    view: Option<Arc<Columns>>,
-}
-
-impl Level {
-    /// The number by which a role is granted a column of the table. A view that has it twice has it by its first name.
-    fn number(&self, column: usize) -> u16 {
-        let of_view = |v: &Arc<Columns>| {
-            let is = |c: &(String, Place)| c.1.as_ref().is_ok_and(|at| *at == column);
-            v.columns.iter().position(is).map_or(0, |at| at + 1)
-        };
-        self.view.as_ref().map_or(column + 1, of_view) as u16
-    }
+    view: Option<Rc<Columns>>,
 }
 
 /// What the views between a statement and its table add to the statement.
@@ -394,19 +402,26 @@ impl Binder<'_> {
         &mut self,
         through: &Through,
         right: u32,
-        columns: impl Iterator<Item = usize> + Clone,
+        columns: impl Iterator<Item = usize>,
     ) {
-        for level in &through.relations {
-            let same = |n: &&mut Need| n.relation == level.relation && n.view == level.around;
-            let Some(n) = self.privileges.iter_mut().find(same) else {
-                continue;
-            };
-            let set = match right {
-                privilege::INSERT => &mut n.inserted,
-                privilege::UPDATE => &mut n.updated,
-                _ => &mut n.read,
-            };
-            columns.clone().for_each(|c| set.insert(level.number(c)));
+        for column in columns {
+            let named = through.relations.last().and_then(|l| l.view.as_ref());
+            let mut at = named.map_or(Some(column), |v| v.name_of(column));
+            // From what the statement names to the table.
+            for level in through.relations.iter().rev() {
+                let same = |n: &&mut Need| n.relation == level.relation && n.view == level.around;
+                if let Some(n) = self.privileges.iter_mut().find(same) {
+                    let set = match right {
+                        privilege::INSERT => &mut n.inserted,
+                        privilege::UPDATE => &mut n.updated,
+                        _ => &mut n.read,
+                    };
+                    set.insert(at.map_or(0, |at| at as u16 + 1));
+                }
+                if let Some(v) = &level.view {
+                    at = at.and_then(|at| v.below[at]);
+                }
+            }
         }
     }
 
@@ -417,9 +432,13 @@ impl Binder<'_> {
         self.need_columns(through, privilege::UPDATE, set.map(|(at, _)| at));
     }
 
-    /// Notes that the target's rows are read, if something of a row is, or may be.
-    pub(super) fn need_read(&mut self, through: &Through, row: &[Slot]) {
-        if through.apart || row.iter().any(|&s| self.used[s as usize]) {
+    /// Notes that the target's rows are read, if the statement names something of a row, or may. What an assignment to a part of a column keeps of
+    /// it is not read.
+    pub(super) fn need_read(&mut self, through: &Through) {
+        let target = through.relations.last().expect("the relation named");
+        let same = |n: &&Need| n.relation == target.relation && n.view == target.around;
+        let noted = self.privileges.iter().find(same);
+        if through.apart || noted.is_some_and(|n| !n.read.is_empty()) {
             self.need_target(through, privilege::SELECT);
         }
     }
@@ -441,9 +460,14 @@ impl Target {
             columns: vec![],
             system: None,
         };
-        let mut columns = vec![];
+        let (mut columns, mut below) = (vec![], vec![]);
         for (i, (c, (bound, origin))) in v.columns.iter().zip(listed).enumerate() {
-            columns.push((c.name.clone(), self.place(v, &c.name, &bound, origin)));
+            let place = self.place(v, &c.name, &bound, origin);
+            below.push(match self.columns.is_view() {
+                true => self.column_below(origin),
+                false => place.as_ref().ok().copied(),
+            });
+            columns.push((c.name.clone(), place));
             rel.columns.push(ScopeColumn {
                 name: c.name.clone(),
                 expr: bound.expr,
@@ -452,17 +476,24 @@ impl Target {
             });
         }
         self.names = Names::one(rel);
-        self.columns.view = Some(Arc::new(Columns {
+        self.columns.view = Some(Rc::new(Columns {
             view: v.name.clone(),
             right,
             columns,
+            below,
+            named: RefCell::default(),
         }));
+    }
+
+    /// The place of a column in the relation that a view is over.
+    fn column_below(&self, origin: (Oid, i16)) -> Option<usize> {
+        let is = |c: &ScopeColumn| c.origin == origin && origin.0 != 0;
+        self.names.star.iter().position(is)
     }
 
     /// What a column of a view is behind it.
     fn place(&self, v: &ViewDef, name: &str, bound: &Bound, origin: (Oid, i16)) -> Place {
-        let below = |c: &ScopeColumn| c.origin == origin && origin.0 != 0;
-        let below = self.names.star.iter().position(below);
+        let below = self.column_below(origin);
         if let (Some(at), Some(inner)) = (below, &self.columns.view) {
             return inner.columns[at].1.clone();
         }
