@@ -112,6 +112,10 @@ fn may_tie(q: &ast::Query, order: &[ast::OrderByExpr], limit: Option<&Ast>) -> R
     if q.locks.iter().any(skips) {
         return syntax("SKIP LOCKED and WITH TIES options cannot be used together");
     }
+    let mut limit = limit;
+    while let Some(Ast::Nested(inner)) = limit {
+        limit = Some(inner);
+    }
     match limit {
         Some(Ast::Value(v)) if matches!(v.value, ast::Value::Null) => Err(Error::new(
             SqlState::INVALID_LIMIT,
