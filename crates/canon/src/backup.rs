@@ -173,6 +173,12 @@ pub fn restore(o: &RestoreOptions) -> Result<bool> {
         "cluster {:032x} was made from {:032x}: {} commits above checkpoint {}, up to position {}",
         made.cluster, made.from, made.commits, made.checkpoint, made.last
     );
+    if matches!(target, Target::Time(_)) && made.last < made.upto {
+        eprintln!(
+            "the log in the archive ends at {}, and at that time all up to {} had been committed: what lies between the two is not in the directory",
+            made.last, made.upto
+        );
+    }
     if o.no_verify {
         return Ok(true);
     }

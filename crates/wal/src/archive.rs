@@ -6,6 +6,7 @@
 //! CLUSTER/TERM/wal/NUMBER-FIRST.part        the segment behind them, as far as it was written when a backup was made
 //! CLUSTER/TERM/checkpoint/….ckpt            the newest checkpoints of that term's primary
 //! CLUSTER/TERM/times/MICROSECONDS-POSITION  no content: everything up to this position had been committed at this time (UTC)
+//! CLUSTER/TERM/times/since-MICROSECONDS     no content: the first of these moments, where the earliest were removed
 //! ```
 //! Each node cuts its log into segments in its own way, and a term has one primary; so the segments under a term are one node's, and
 //! follow each other as they do in its directory. A segment is finished when the next one was begun: then it is never written again.
@@ -127,6 +128,9 @@ impl Mark {
         })
     }
 }
+
+/// See [`Archive::since`].
+const SINCE: &str = "since-";
 
 /// Fills `out`; `false` if there are fewer bytes.
 fn read_exact(bytes: &dyn SegmentBytes, out: &mut [u8], at: u64) -> io::Result<bool> {
@@ -328,6 +332,22 @@ impl Archive {
         Ok(marks)
     }
 
+    /// The first moment that a term's folder has known, if moments were removed from it.
+    pub fn since(&self, term: u64) -> Result<Option<u64>> {
+        let names = self.names(term, "times")?;
+        let since = |n: &String| n.strip_prefix(SINCE)?.parse().ok();
+        Ok(names.iter().filter_map(since).min())
+    }
+
+    fn note_since(&self, term: u64, time: u64) -> Result<()> {
+        if self.since(term)?.is_some() {
+            return Ok(());
+        }
+        let object = format!("{}/{SINCE}{time:020}", self.folder(term, "times"));
+        let put = self.objects.put(&object, &[]);
+        put.map_err(|e| Error::io("copying", Path::new(&object), e))
+    }
+
     /// Copies a checkpoint, unless it is there. Whether it was copied.
     pub fn copy_checkpoint(&self, term: u64, checkpoint: &CheckpointReader) -> Result<bool> {
         let number = checkpoint.manifest().number;
@@ -356,12 +376,15 @@ impl Archive {
             return Ok(0);
         };
         let end = self.manifest(term, *oldest)?.end;
-        let mut marks = 0;
-        for mark in self.marks(term)?.iter().filter(|m| m.position < end) {
-            self.remove(term, "times", &mark.name())?;
-            marks += 1;
+        let mut marks = self.marks(term)?;
+        marks.retain(|m| m.position < end);
+        if let Some(first) = marks.first() {
+            self.note_since(term, first.time)?;
         }
-        Ok(gone.len() + marks)
+        for mark in &marks {
+            self.remove(term, "times", &mark.name())?;
+        }
+        Ok(gone.len() + marks.len())
     }
 
     /// The same, with the log that only these checkpoints needed, and older terms' folders once this term has as many checkpoints. Replicas that are away

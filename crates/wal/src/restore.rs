@@ -8,7 +8,11 @@
 //! addresses of the old one are not in it. A commit is restored whole or not at all, because a target lies between two commits.
 //!
 //! A **time** is turned into a position by the marks of the archive: the newest mark that is not after it. So the state has nothing that was committed
-//! after the time, and lacks at most what was committed between that mark and the time.
+//! after the time, and lacks at most what was committed between that mark and the time. Where the log in the archive ends before the mark, the state ends there
+//! ([`Restored::upto`]).
+//!
+//! **An older term** has the state of a target that lies in it, and of no other: its log ends where the next term began, or with commits that are not part of the history. So a time
+//! of a newer term is refused where nothing is kept of it any more, and so is a position above the older log.
 //!
 //! `CANON_VERSION` is written last. Without it there is no data directory, so no server starts on one that broke off.
 //!
@@ -58,6 +62,8 @@ pub struct Restored {
     pub commits: u64,
     /// The last commit that is in the directory.
     pub last: Position,
+    /// What was wanted: up to here. The log in the archive may end before.
+    pub upto: Position,
 }
 
 /// The clusters that have a folder in this place.
@@ -116,13 +122,16 @@ struct Plan {
     term: u64,
     checkpoint: Option<Manifest>,
     upto: Position,
+    /// The log has to reach that far: a newer term has what follows.
+    reaches: bool,
 }
 
 /// The newest term that has the target, and its newest checkpoint that is not above it.
 fn plan(archive: &Archive, cluster: u128, target: Target) -> Result<Plan> {
     let terms = archive.terms()?;
     let mut oldest = None;
-    for term in terms.into_iter().rev() {
+    for (newer, term) in terms.into_iter().rev().enumerate() {
+        let reaches = newer > 0 && matches!(target, Target::Position(_));
         let upto = match target {
             Target::End => Position::MAX,
             Target::Position(p) => p,
@@ -130,6 +139,13 @@ fn plan(archive: &Archive, cluster: u128, target: Target) -> Result<Plan> {
                 let marks = archive.marks(term)?;
                 match marks.iter().rfind(|m| m.time <= time) {
                     Some(mark) => mark.position,
+                    // It lies in this term. What was kept of that moment is gone.
+                    None if archive.since(term)?.is_some_and(|t| t <= time) => {
+                        if let Some(first) = archive.checkpoints(term)?.first() {
+                            oldest = Some(archive.manifest(term, *first)?.end);
+                        }
+                        break;
+                    }
                     None => continue,
                 }
             }
@@ -141,6 +157,7 @@ fn plan(archive: &Archive, cluster: u128, target: Target) -> Result<Plan> {
                     term,
                     checkpoint: Some(manifest),
                     upto,
+                    reaches,
                 });
             }
             oldest = Some(manifest.end);
@@ -155,7 +172,12 @@ fn plan(archive: &Archive, cluster: u128, target: Target) -> Result<Plan> {
                 term,
                 checkpoint: None,
                 upto,
+                reaches,
             });
+        }
+        if matches!(target, Target::Time(_)) {
+            // The moment lies in this term: an older one ends before.
+            break;
         }
     }
     let reason = match (oldest, target) {
@@ -221,13 +243,23 @@ fn make(
         terms: Vec::new(),
         commits: 0,
     };
+    let mut beyond = false;
     while let Some(group) = reader.next_group()? {
         progress(group.header().len());
-        let whole = group.header().last <= plan.upto;
+        beyond = group.header().last > plan.upto;
         log.append(&group, start, plan.upto)?;
-        if !whole {
+        if beyond {
             break;
         }
+    }
+    if plan.reaches && !beyond && log.last < plan.upto {
+        return Err(Error::NotOurs {
+            path: "the archive".into(),
+            reason: format!(
+                "has no state at {} any more: term {} ends at {}, and what is kept of the next one begins above that position",
+                plan.upto, plan.term, log.last
+            ),
+        });
     }
     if log.last < end {
         return Err(Error::NotOurs {
@@ -253,6 +285,7 @@ fn make(
         checkpoint: plan.checkpoint.map_or(0, |m| m.number),
         commits,
         last,
+        upto: plan.upto,
     })
 }
 

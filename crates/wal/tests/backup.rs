@@ -279,6 +279,45 @@ fn older_terms_stay_until_the_newer_has_enough() {
     assert_eq!(w.found("/new"), wanted(44));
 }
 
+/// A moment of the newer term that nothing is kept of is not taken for the end of the older one.
+#[test]
+fn an_older_term_stands_for_no_moment_of_a_newer_one() {
+    let mut w = World::new();
+    w.write(1, 20);
+    w.checkpoint(20);
+    w.write(21, 24);
+    w.back_up(1000).unwrap();
+    w.dir.add_term(2, at(24)).unwrap();
+    w.log.set_term(2);
+    w.write(25, 40);
+    w.checkpoint(40);
+    w.back_up(2000).unwrap();
+    w.write(41, 60);
+    w.checkpoint(60);
+    w.write(61, 62);
+    w.back_up(3000).unwrap();
+    w.restore("/kept", Target::Time(2500)).unwrap();
+    assert_eq!(w.found("/kept"), wanted(40));
+    // As a primary does that archives.
+    let archive = Archive::new(w.place.clone(), w.dir.cluster());
+    archive.retain_checkpoints(2, 1).unwrap();
+    for (to, target) in [
+        ("/no-time", Target::Time(2500)),
+        ("/no-position", Target::Position(at(50))),
+    ] {
+        let why = w.restore(to, target).unwrap_err();
+        assert!(matches!(why, Error::NotOurs { .. }), "{target:?}: {why}");
+    }
+    for (to, target, n) in [
+        ("/old-time", Target::Time(1999), 24),
+        ("/old-position", Target::Position(at(22)), 22),
+        ("/new-time", Target::Time(3000), 62),
+    ] {
+        w.restore(to, target).unwrap();
+        assert_eq!(w.found(to), wanted(n), "{target:?}");
+    }
+}
+
 /// Between two backups the directory lets go what the second would have gone on from.
 #[test]
 fn a_hole_between_two_backups_leaves_both_sides() {
