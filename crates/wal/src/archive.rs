@@ -7,6 +7,7 @@
 //! CLUSTER/TERM/checkpoint/….ckpt            the newest checkpoints of that term's primary
 //! CLUSTER/TERM/times/MICROSECONDS-POSITION  no content: everything up to this position had been committed at this time (UTC)
 //! CLUSTER/TERM/times/since-MICROSECONDS     no content: the first of these moments, where the earliest were removed
+//! CLUSTER/TERM/times/begins-POSITION        no content: the last position that the history has of older terms
 //! ```
 //! Each node cuts its log into segments in its own way, and a term has one primary; so the segments under a term are one node's, and
 //! follow each other as they do in its directory. A segment is finished when the next one was begun: then it is never written again.
@@ -131,6 +132,8 @@ impl Mark {
 
 /// See [`Archive::since`].
 const SINCE: &str = "since-";
+/// See [`Archive::begins`].
+const BEGINS: &str = "begins-";
 
 /// Fills `out`; `false` if there are fewer bytes.
 fn read_exact(bytes: &dyn SegmentBytes, out: &mut [u8], at: u64) -> io::Result<bool> {
@@ -344,6 +347,28 @@ impl Archive {
             return Ok(());
         }
         let object = format!("{}/{SINCE}{time:020}", self.folder(term, "times"));
+        let put = self.objects.put(&object, &[]);
+        put.map_err(|e| Error::io("copying", Path::new(&object), e))
+    }
+
+    /// The last position that the history has of terms older than this one; what an older term's log has above it was lost in a fail-over.
+    pub fn begins(&self, term: u64) -> Result<Option<Position>> {
+        let names = self.names(term, "times")?;
+        let begins = |n: &String| u64::from_str_radix(n.strip_prefix(BEGINS)?, 16).ok();
+        Ok(names
+            .iter()
+            .filter_map(begins)
+            .min()
+            .map(Position::from_u64))
+    }
+
+    /// Notes where a term begins, unless it is noted.
+    pub fn note_begin(&self, term: u64, begins: Position) -> Result<()> {
+        if self.begins(term)?.is_some() {
+            return Ok(());
+        }
+        let folder = self.folder(term, "times");
+        let object = format!("{folder}/{BEGINS}{:016x}", begins.as_u64());
         let put = self.objects.put(&object, &[]);
         put.map_err(|e| Error::io("copying", Path::new(&object), e))
     }

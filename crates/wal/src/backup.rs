@@ -96,6 +96,9 @@ fn run(
         tries: 0,
     };
     copy_log(source, &archive, &there, &log, &mut done)?;
+    if let Some((_, begins)) = history.last().filter(|t| t.1 > Position::ZERO) {
+        archive.note_begin(term, *begins)?;
+    }
     if let Some(c) = &checkpoint {
         if log.last < c.manifest().end {
             return Err(Broken::Changed);

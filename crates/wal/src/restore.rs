@@ -12,7 +12,7 @@
 //! ([`Restored::upto`]).
 //!
 //! **An older term** has the state of a target that lies in it, and of no other: its log ends where the next term began, or with commits that are not part of the history. So a time
-//! of a newer term is refused where nothing is kept of it any more, and so is a position above the older log.
+//! of a newer term is refused where nothing is kept of it any more, and so is a position above the older log or above the beginning of the newer term.
 //!
 //! `CANON_VERSION` is written last. Without it there is no data directory, so no server starts on one that broke off.
 //!
@@ -130,10 +130,13 @@ struct Plan {
 fn plan(archive: &Archive, cluster: u128, target: Target) -> Result<Plan> {
     let terms = archive.terms()?;
     let mut oldest = None;
+    // What the history has of the term that is looked at: all up to the beginning of the next.
+    let mut ends = Position::MAX;
     for (newer, term) in terms.into_iter().rev().enumerate() {
         let reaches = newer > 0 && matches!(target, Target::Position(_));
         let upto = match target {
             Target::End => Position::MAX,
+            Target::Position(p) if p > ends => break,
             Target::Position(p) => p,
             Target::Time(time) => {
                 let marks = archive.marks(term)?;
@@ -146,10 +149,15 @@ fn plan(archive: &Archive, cluster: u128, target: Target) -> Result<Plan> {
                         }
                         break;
                     }
-                    None => continue,
+                    None => {
+                        ends = archive.begins(term)?.map_or(ends, |b| ends.min(b));
+                        continue;
+                    }
                 }
             }
         };
+        let upto = upto.min(ends);
+        ends = archive.begins(term)?.map_or(ends, |b| ends.min(b));
         for number in archive.checkpoints(term)?.into_iter().rev() {
             let manifest = archive.manifest(term, number)?;
             if manifest.end <= upto && has_log(archive, cluster, term, &manifest)? {

@@ -318,6 +318,35 @@ fn an_older_term_stands_for_no_moment_of_a_newer_one() {
     }
 }
 
+/// What an older term's log has above the beginning of the next one was lost in a fail-over.
+#[test]
+fn what_a_failover_lost_is_not_restored() {
+    let mut w = World::new();
+    w.write(1, 24);
+    w.back_up(1000).unwrap();
+    // The next term was begun by a replica that had less.
+    w.dir.add_term(2, at(20)).unwrap();
+    w.log.set_term(2);
+    w.write(25, 40);
+    w.checkpoint(40);
+    w.back_up(2000).unwrap();
+    let archive = Archive::new(w.place.clone(), w.dir.cluster());
+    assert_eq!(archive.begins(2).unwrap(), Some(at(20)));
+    archive.retain_checkpoints(2, 1).unwrap();
+    // The new primary's directory did not reach back, say: its log is not there, and its only checkpoint is above.
+    let folder = format!("{:032x}/{:020}/wal", w.dir.cluster(), 2);
+    for name in w.place.list(&folder).unwrap() {
+        w.place.remove(&format!("{folder}/{name}")).unwrap();
+    }
+    let why = w.restore("/lost", Target::Position(at(22))).unwrap_err();
+    assert!(matches!(why, Error::NotOurs { .. }), "{why}");
+    w.restore("/kept", Target::Position(at(20))).unwrap();
+    assert_eq!(w.found("/kept"), wanted(20));
+    // At that time the old primary showed more. It is not part of the history.
+    w.restore("/time", Target::Time(1500)).unwrap();
+    assert_eq!(w.found("/time"), wanted(20));
+}
+
 /// Between two backups the directory lets go what the second would have gone on from.
 #[test]
 fn a_hole_between_two_backups_leaves_both_sides() {

@@ -103,6 +103,8 @@ pub struct Archiving {
     keep: usize,
     /// The last mark, and when it was made (monotonic).
     mark: Mutex<(Position, Option<Duration>)>,
+    /// The newest term whose beginning is in the archive.
+    begun: AtomicU64,
     /// The newest checkpoint that is in the archive, by term and number.
     checkpoint: Mutex<(u64, u64)>,
     /// Finished segments that are not archived: their bytes.
@@ -137,6 +139,7 @@ impl Archiving {
             clock: env.clock.clone(),
             keep: place.checkpoints as usize,
             mark: Mutex::default(),
+            begun: AtomicU64::new(0),
             checkpoint: Mutex::default(),
             waiting: AtomicU64::new(0),
             copied: AtomicU64::new(0),
@@ -215,6 +218,13 @@ impl Archiving {
             if let Some(SegmentName { first, .. }) = next {
                 node.shipping().archived(first.prev());
             }
+        }
+        if self.begun.load(Ordering::Relaxed) != term {
+            let begins = node.terms().into_iter().find(|t| t.0 == term);
+            if let Some((_, begins)) = begins.filter(|t| t.1 > Position::ZERO) {
+                self.archive.note_begin(term, begins).map_err(said)?;
+            }
+            self.begun.store(term, Ordering::Relaxed);
         }
         if let Some(newest) = node.dir().latest_checkpoint().map_err(said)? {
             let this = (term, newest.manifest().number);
