@@ -265,7 +265,7 @@ impl TableBuilder {
         let index = parent.indexes.iter().find(|i| match wanted.is_empty() {
             true => i.primary,
             false => {
-                i.unique
+                i.is_immediate()
                     && i.columns
                         .iter()
                         .map(|c| c.column)

@@ -5,6 +5,7 @@
 //! before the answer is 23505. An optimistic transaction looks at its snapshot and asks again at commit.
 
 use base::memory::apart;
+use base::schema::Index;
 use base::{Error, Position, RowRef, SqlState, Value};
 use store::{CHANGING, Expired, SecondaryIndex};
 
@@ -131,8 +132,15 @@ impl Txn {
         let (old, saw, existed) = self.current(&handle, key, |row| row.values())?;
         let referenced = self.is_referenced_key_changed(&handle, &old, Some(row));
         let moved = new_key != key;
+        let changed = |index: &Index| {
+            let mut columns = index.columns.iter();
+            columns.any(|c| !same(&old[c.column as usize], &row[c.column as usize]))
+        };
         if self.options.locking {
-            let mode = if moved || referenced {
+            // Who wants a unique key that the row gives up waits for the row.
+            let mut indexes = handle.table.def.indexes.iter();
+            let gives_up = indexes.any(|i| i.unique && changed(i));
+            let mode = if moved || referenced || gives_up {
                 LockMode::Update
             } else {
                 LockMode::NoKeyUpdate
@@ -141,11 +149,7 @@ impl Txn {
         }
         for place in 0..handle.indexes.len() {
             let index = &handle.table.def.indexes[place];
-            let changed = index
-                .columns
-                .iter()
-                .any(|c| !same(&old[c.column as usize], &row[c.column as usize]));
-            if !index.unique || !changed {
+            if !index.unique || !changed(index) {
                 continue;
             }
             if !index.deferral.is_never() {

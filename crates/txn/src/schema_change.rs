@@ -292,7 +292,8 @@ impl Txn {
             let index = table.indexes[place].as_deref().expect("a secondary index");
             let mut columns = Vec::new();
             let null = index.spec.columns_of(row, &mut columns);
-            if !null && self.conflict_in(table, place, &columns, key).is_some() {
+            let distinct = null && !index.spec.nulls_not_distinct;
+            if !distinct && self.conflict_in(table, place, &columns, key).is_some() {
                 return Err(self.unique_error(table, place, &values));
             }
         }

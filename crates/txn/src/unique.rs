@@ -123,7 +123,7 @@ impl Txn {
             return Ok(());
         };
         let range = KeyRange::prefix(&k.columns);
-        let own = self.writes.of(table.storage.id);
+        let own = self.own_writes(&table)?;
         let own = own.and_then(|w| w.by_index[place].range::<[u8], _>(range.bounds()).next());
         // The row may have gone again, or have got another key.
         let Some(mine) = own.map(|(_, row_key)| row_key.clone()) else {

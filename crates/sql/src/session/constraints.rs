@@ -29,7 +29,7 @@ impl<E: Engine> Session<E> {
         self.look_at_schema();
         let mut keys = Vec::new();
         for (schema, name) in names {
-            keys.extend(self.constraint_named(schema.as_deref(), name)?);
+            keys.extend(self.constraint_named(schema.as_deref(), name, deferred)?);
         }
         let keys = (!names.is_empty()).then_some(&keys[..]);
         let txn = self.block.txn.as_mut().expect("just begun");
@@ -45,8 +45,13 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// The numbers of the constraints of this name, in the first schema of the path that has some.
-    fn constraint_named(&mut self, schema: Option<&str>, name: &str) -> Result<Vec<Oid>> {
+    /// The numbers of the constraints of this name, in the first schema of the path that has some. One that cannot be deferred is IMMEDIATE already.
+    fn constraint_named(
+        &mut self,
+        schema: Option<&str>,
+        name: &str,
+        deferred: bool,
+    ) -> Result<Vec<Oid>> {
         let path = self.state.search_path();
         let all = self.state.schema();
         let path: Vec<&str> = match schema {
@@ -69,13 +74,13 @@ impl<E: Engine> Session<E> {
                 }
                 other |= t.def.checks.iter().any(|c| c.name == name);
             }
-            if other {
+            if other && deferred {
                 return Err(Error::new(
                     SqlState::WRONG_OBJECT_TYPE,
                     format!("constraint \"{name}\" is not deferrable"),
                 ));
             }
-            if !keys.is_empty() {
+            if other || !keys.is_empty() {
                 return Ok(keys);
             }
         }
