@@ -2,7 +2,7 @@
 
 use crate::bind::domain::violated;
 use crate::bind::{
-    Binder, Env, PrepareContext, Scope, ScopeColumn, ScopeRel, parse_expr, parse_query,
+    Binder, Env, Meaning, PrepareContext, Scope, ScopeColumn, ScopeRel, parse_expr, parse_query,
 };
 use crate::catalog::NoFacts;
 use crate::ddl::{Analyzer, QueryShape};
@@ -231,6 +231,7 @@ pub fn unqualified_names(schema: &Schema, view: &ViewDef) -> Vec<(Location, Oid)
         let query = parse_query(&view.query)?;
         let root = Scope::root();
         b.unqualified = Some(vec![]);
+        b.meanings.push(Meaning::of(view));
         b.query(&query, &Scope::boundary(&root), None)?;
         Ok(b.unqualified.take())
     });

@@ -5,7 +5,7 @@
 
 use super::cte::CteSource;
 use super::expr::Env;
-use super::scope::{CteKind, ScopeColumn, ScopeRel};
+use super::scope::{CteKind, Meaning, ScopeColumn, ScopeRel};
 use super::select::Selected;
 use super::{Binder, Rel, Scope};
 use crate::catalog::{Resolved, VirtualTable, fold, split_name};
@@ -647,7 +647,9 @@ impl Binder<'_> {
         }
         let readers = std::mem::replace(&mut self.path, path);
         self.views.push(v.id);
+        self.meanings.push(Meaning::of(v));
         let bound = f(self);
+        self.meanings.pop();
         self.views.pop();
         (self.stars, self.unqualified) = (stars, unqualified);
         self.path = readers;

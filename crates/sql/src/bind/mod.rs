@@ -48,7 +48,7 @@ mod window;
 
 pub(crate) use expr::Env;
 pub(crate) use query::Rel;
-pub(crate) use scope::{Scope, ScopeColumn, ScopeRel};
+pub(crate) use scope::{Meaning, Scope, ScopeColumn, ScopeRel};
 pub(crate) use select::QCol;
 pub use syntax::adapt;
 pub(crate) use syntax::{parse_expr, parse_query, respelled, without_collation};
@@ -129,8 +129,9 @@ pub(crate) struct Binder<'a> {
     pub privileges: Vec<Need>,
     /// Schemas that the text names.
     pub schemas: Vec<Oid>,
-    /// The views whose queries are being bound, the innermost last.
+    /// The views whose queries are being bound, the innermost last; and what their queries' names mean.
     pub views: Vec<Oid>,
+    pub meanings: Vec<Meaning>,
     /// The domains whose checks are being bound, the innermost last; and how often one was bound.
     pub domains: Vec<Oid>,
     pub domain_uses: usize,
@@ -185,6 +186,7 @@ impl<'a> Binder<'a> {
             privileges: vec![],
             schemas: vec![],
             views: vec![],
+            meanings: vec![],
             domains: vec![],
             domain_uses: 0,
             stored: false,

@@ -7,6 +7,7 @@ use super::system::{System, is_system};
 use super::{Binder, Bound};
 use crate::catalog::{self, fold};
 use crate::expr::{Expr, Slot};
+use base::schema::ViewDef;
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Ident};
 use std::cell::RefCell;
@@ -30,6 +31,20 @@ pub struct ScopeRel {
     pub columns: Vec<ScopeColumn>,
     /// What the system columns are made of, where it has them.
     pub system: Option<Box<System>>,
+}
+
+/// What the names in a view's query mean.
+pub struct Meaning {
+    /// The relations that the view was made of.
+    depends_on: Vec<Oid>,
+}
+
+impl Meaning {
+    pub fn of(v: &ViewDef) -> Meaning {
+        Meaning {
+            depends_on: v.depends_on.clone(),
+        }
+    }
 }
 
 /// A common table expression.
@@ -396,9 +411,33 @@ impl Binder<'_> {
         if let (Some(n), _) = catalog::split_name(name)? {
             self.name_schema(&n)?;
         }
-        let found = catalog::resolve(&self.cx.catalog.schema, &self.path, name)?;
+        let found = match self.meant_by_view(name)? {
+            Some(found) => found,
+            None => catalog::resolve(&self.cx.catalog.schema, &self.path, name)?,
+        };
         self.found_in(found.namespace());
         Ok(found)
+    }
+
+    /// What a name without a schema means in the query of a view: one of the relations that the view was made of, or else a catalog. Another
+    /// relation of that name may have come in front of it on the path since.
+    fn meant_by_view(&self, name: &ast::ObjectName) -> Result<Option<catalog::Resolved>> {
+        let (Some(view), (None, plain)) = (self.meanings.last(), catalog::split_name(name)?) else {
+            return Ok(None);
+        };
+        let schema = &self.cx.catalog.schema;
+        let path: Vec<Oid> = catalog::namespaces(schema, &self.path).collect();
+        let known = path.iter().find_map(|n| {
+            let id = schema.lookup(*n, &plain)?;
+            view.depends_on.contains(&id).then_some(id)
+        });
+        if let Some(id) = known {
+            return Ok(catalog::by_oid(schema, id));
+        }
+        let fixed = path
+            .iter()
+            .find_map(|n| catalog::virtual_table(*n, &plain));
+        Ok(fixed.map(catalog::Resolved::Virtual))
     }
 
     fn whole_row(&mut self, rel: &ScopeRel, crossed: &[&RefCell<Vec<Slot>>]) -> Result<Bound> {
