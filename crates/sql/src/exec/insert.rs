@@ -27,11 +27,11 @@ pub fn run(node: &Insert, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     let mut n = 0;
     while op.next(rt)? {
         let row = eval_all(&node.columns, rt)?;
-        if let Some(row) = put(node, row, &mut written, rt)? {
+        if let Some(row) = put(node, row, None, &mut written, rt)?.row() {
             if let Some(c) = &node.checks {
-                check(c, &node.handle, (0, &row), &None, rt)?;
+                check(c, &node.handle, (0, row), &None, rt)?;
             }
-            give(node, &row, &mut out, rt)?;
+            give(node, row, &mut out, rt)?;
             n += 1;
         }
     }
@@ -43,6 +43,36 @@ pub fn run(node: &Insert, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
 pub(super) struct New {
     pub rows: Vec<Vec<Value>>,
     refused: Refused,
+    /// What became of each row on trial; empty: there was none. The rows come to the same when they are written, also where DO UPDATE calls what
+    /// gives something else each time.
+    tried: Vec<Made>,
+}
+
+/// What became of a row.
+#[derive(Clone)]
+enum Made {
+    Inserted(Vec<Value>),
+    Updated(Vec<Value>),
+    Nothing,
+}
+
+impl Made {
+    /// The row that was written.
+    fn row(&self) -> Option<&[Value]> {
+        match self {
+            Made::Inserted(row) | Made::Updated(row) => Some(row),
+            Made::Nothing => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        24 + self
+            .row()
+            .into_iter()
+            .flatten()
+            .map(value_bytes)
+            .sum::<usize>()
+    }
 }
 
 /// All rows to insert; `first`: the number of the input's node. `before`: does the writes that will have been done by the time these are.
@@ -62,10 +92,10 @@ pub(super) fn read(
     drop(op);
     let mut new = New {
         rows,
-        refused: None,
+        ..New::default()
     };
     if node.checks.as_ref().is_some_and(|c| c.early) {
-        new.refused = refused_of(node, &mut new.rows, before, rt)?;
+        new.refused = refused_of(node, &mut new, before, rt)?;
     }
     Ok(new)
 }
@@ -73,28 +103,29 @@ pub(super) fn read(
 /// The first row that a view refuses. What ON CONFLICT makes of a row is found out by a trial, behind the writes that come before.
 fn refused_of(
     node: &Insert,
-    rows: &mut [Vec<Value>],
+    new: &mut New,
     before: impl Fn(&mut Rt<'_>) -> Result<()>,
     rt: &mut Rt<'_>,
 ) -> Result<Refused> {
     if node.conflict.is_none() {
-        for row in rows.iter_mut() {
+        for row in &mut new.rows {
             rt.txn()?.generate(&node.handle, row)?;
         }
-        let each = rows.iter().map(|row| &row[..]).enumerate();
+        let each = new.rows.iter().map(|row| &row[..]).enumerate();
         return refused(node.checks.as_ref(), &node.handle, each, rt);
     }
     let trial = rt.txn()?.begin_trial();
     before(rt)?;
-    let (mut written, mut made) = (Written::default(), vec![]);
-    for (at, row) in rows.iter().enumerate() {
+    let mut written = Written::default();
+    for row in &new.rows {
         rt.tick()?;
-        if let Some(row) = put(node, row.clone(), &mut written, rt)? {
-            made.push((at, row));
-        }
+        let made = put(node, row.clone(), None, &mut written, rt)?;
+        rt.charge(made.bytes())?;
+        new.tried.push(made);
     }
     rt.txn()?.end_trial(trial);
-    let each = made.iter().map(|(at, row)| (*at, &row[..]));
+    let made = new.tried.iter().enumerate();
+    let each = made.filter_map(|(at, made)| Some((at, made.row()?)));
     refused(node.checks.as_ref(), &node.handle, each, rt)
 }
 
@@ -109,12 +140,12 @@ pub(super) fn put_all(
     let mut n = 0;
     for (at, row) in new.rows.into_iter().enumerate() {
         rt.tick()?;
-        if let Some(row) = put(node, row, &mut written, rt)? {
+        if let Some(row) = put(node, row, new.tried.get(at), &mut written, rt)?.row() {
             if let Some(c) = &node.checks {
-                check(c, &node.handle, (at, &row), &new.refused, rt)?;
+                check(c, &node.handle, (at, row), &new.refused, rt)?;
             }
             if let Some(out) = &mut out {
-                give(node, &row, out, rt)?;
+                give(node, row, out, rt)?;
             }
             n += 1;
         }
@@ -134,8 +165,23 @@ pub(super) fn returned(
     if node.conflict.is_some() {
         let trial = rt.txn()?.begin_trial();
         before(rt)?;
-        let n = put_all(node, new.clone(), Some(&mut out), rt)?;
+        let (mut written, mut tried) = (Written::default(), vec![]);
+        let mut n = 0;
+        for (at, row) in new.rows.iter().enumerate() {
+            rt.tick()?;
+            let made = put(node, row.clone(), new.tried.get(at), &mut written, rt)?;
+            rt.charge(made.bytes())?;
+            if let Some(row) = made.row() {
+                if let Some(c) = &node.checks {
+                    check(c, &node.handle, (at, row), &new.refused, rt)?;
+                }
+                give(node, row, &mut out, rt)?;
+                n += 1;
+            }
+            tried.push(made);
+        }
         rt.txn()?.end_trial(trial);
+        new.tried = tried;
         return Ok((out, Some(n)));
     }
     for row in &mut new.rows {
@@ -161,24 +207,25 @@ fn give(node: &Insert, row: &[Value], out: &mut RowStore, rt: &mut Rt<'_>) -> Re
 #[derive(Default)]
 struct Written(HashSet<(usize, Vec<u8>)>);
 
-/// Inserts one row or resolves its conflict; the row that was written.
+/// Inserts one row or resolves its conflict; what became of it. `tried`: what became of it on trial, which it comes to again.
 fn put(
     node: &Insert,
     mut row: Vec<Value>,
+    tried: Option<&Made>,
     written: &mut Written,
     rt: &mut Rt<'_>,
-) -> Result<Option<Vec<Value>>> {
+) -> Result<Made> {
     if node.handle.generates() {
         rt.txn()?.generate(&node.handle, &mut row)?;
     }
-    let final_row = match &node.conflict {
+    match &node.conflict {
         None => {
             rt.txn()?.insert(&node.handle, &row)?;
-            row
+            Ok(Made::Inserted(row))
         }
         Some(c) => {
             if add_instead(node, c, &row, written, rt)? {
-                return Ok(Some(row));
+                return Ok(Made::Updated(row));
             }
             let outcome = rt
                 .txn()?
@@ -187,28 +234,39 @@ fn put(
                 let there = matches!(outcome, InsertOutcome::Conflict { .. });
                 rt.st.env[s as usize] = Value::Oid(u32::from(there));
             }
+            let inserted = matches!(outcome, InsertOutcome::Inserted);
+            if tried.is_some_and(|t| matches!(t, Made::Inserted(_)) != inserted) {
+                return Err(Stop::Restart);
+            }
             match (outcome, &c.update) {
-                (InsertOutcome::Inserted, None) => row,
+                (InsertOutcome::Inserted, None) => Ok(Made::Inserted(row)),
                 (InsertOutcome::Inserted, Some(_)) => {
                     remember(node, c, &row, written);
-                    row
+                    Ok(Made::Inserted(row))
                 }
-                (InsertOutcome::Conflict { .. }, None) => return Ok(None),
+                (InsertOutcome::Conflict { .. }, None) => Ok(Made::Nothing),
                 (InsertOutcome::Conflict { key }, Some(u)) => {
                     check_first_time(node, c, &row, written)?;
-                    match update(node, u, &key, &row, rt)? {
-                        Some(new) => {
-                            remember(node, c, &row, written);
-                            remember(node, c, &new, written);
+                    let new = match tried {
+                        None => update(node, u, &key, &row, rt)?,
+                        Some(tried) => {
+                            let new = tried.row().map(<[Value]>::to_vec);
+                            if let Some(new) = &new {
+                                rt.txn()?.update(&node.handle, &key, new)?;
+                            }
                             new
                         }
-                        None => return Ok(None),
-                    }
+                    };
+                    let Some(new) = new else {
+                        return Ok(Made::Nothing);
+                    };
+                    remember(node, c, &row, written);
+                    remember(node, c, &new, written);
+                    Ok(Made::Updated(new))
                 }
             }
         }
-    };
-    Ok(Some(final_row))
+    }
 }
 
 fn check_first_time(node: &Insert, c: &OnConflict, row: &[Value], written: &Written) -> Result<()> {
