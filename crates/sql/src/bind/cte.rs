@@ -197,11 +197,12 @@ impl Binder<'_> {
     fn with_mentions(&self, w: &ast::With, name: &str) -> Result<usize> {
         let _ = w;
         // The WITH itself names it once; what lies between the WITH and the body counts for it, which only makes a CTE
-        // be computed once that might have been inlined.
-        if self.cx.source.is_empty() {
+        // be computed once that might have been inlined. The WITH of a view stands in the view's text.
+        let text = self.meanings.last().map_or(self.cx.source, |m| m.text.as_str());
+        if text.is_empty() {
             return Ok(2);
         }
-        let all = mentions(self.cx.source, name)?;
+        let all = mentions(text, name)?;
         let inside = mentions_in(&w.cte_tables, name)?;
         Ok(all.saturating_sub(1 + inside).max(1))
     }
@@ -413,7 +414,8 @@ fn named(mut cols: Vec<QCol>, alias: &TableAlias, name: &str) -> Result<Vec<QCol
 fn mentions(text: &str, name: &str) -> Result<usize> {
     base::cancel::work(text.len())?;
     let lower = text.to_lowercase();
-    let name = name.to_lowercase();
+    // A quote in a quoted name is doubled.
+    let name = name.to_lowercase().replace('"', "\"\"");
     if name.is_empty() {
         return Ok(0);
     }

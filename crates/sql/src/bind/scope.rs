@@ -37,12 +37,15 @@ pub struct ScopeRel {
 pub struct Meaning {
     /// The relations that the view was made of.
     depends_on: Vec<Oid>,
+    /// The query.
+    pub text: String,
 }
 
 impl Meaning {
     pub fn of(v: &ViewDef) -> Meaning {
         Meaning {
             depends_on: v.depends_on.clone(),
+            text: v.query.clone(),
         }
     }
 }
