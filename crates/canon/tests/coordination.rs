@@ -6,7 +6,7 @@ mod common;
 mod helpers;
 
 use common::{PATIENCE, Server, on_postgres, sqlstate};
-use helpers::{one, refused, replica, rows, skip, until};
+use helpers::{one, refused, replica, rows, signal, skip, until};
 use std::time::Duration;
 use tokio_postgres::Client;
 
@@ -246,6 +246,29 @@ async fn a_statement_that_runs_again_takes_its_locks_once() {
     assert_eq!(one(&b, "SELECT pg_advisory_unlock(1)").await, "t");
     assert_eq!(one(&b, "SELECT pg_advisory_unlock(1)").await, "f");
     assert_eq!(one(&a, "SELECT pg_try_advisory_xact_lock(1)").await, "t");
+}
+
+/// The lock of a transaction is given back when its commit is shown: the next holder sees what was committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactions_lock_is_given_back_when_its_commit_is_shown() {
+    if skip() {
+        return;
+    }
+    let p = Server::start_with(&[("CANON_SYNCHRONOUS_REPLICAS", "1")]).await;
+    let r = replica(&p, "r").await;
+    let (a, b) = (p.connect().await, p.connect().await);
+    rows(&a, "CREATE TABLE t (id int PRIMARY KEY)").await;
+    signal(&r, "-STOP");
+    rows(&a, "BEGIN; SELECT pg_advisory_xact_lock(1); INSERT INTO t VALUES (1)").await;
+    let commit = tokio::spawn(async move { rows(&a, "COMMIT").await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    until(&b, waits, "1").await;
+    assert_eq!(one(&b, "SELECT pg_try_advisory_xact_lock(1)").await, "f");
+    assert_eq!(one(&b, "SELECT count(*) FROM t").await, "0");
+    signal(&r, "-CONT");
+    commit.await.expect("it commits");
+    assert_eq!(one(&b, "SELECT pg_try_advisory_xact_lock(1)").await, "t");
+    assert_eq!(one(&b, "SELECT count(*) FROM t").await, "1");
 }
 
 /// A replica's session with locks runs at the primary, and is ended with it; others go on.

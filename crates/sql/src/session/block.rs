@@ -434,7 +434,6 @@ impl<E: Engine> Session<E> {
             Committing::Later(decided) => self.decided_elsewhere(decided, &token).await,
         };
         self.temp_returned();
-        self.state.rollback_locks(0);
         // One without writes leaves no mark in the log: the number is for what comes after it.
         if committed.is_ok() && writes {
             self.token_is_used();
@@ -450,6 +449,8 @@ impl<E: Engine> Session<E> {
                 self.lost = self.lost.saturating_sub(1);
                 self.listen_now();
                 let waited = self.published(held).await;
+                // Its advisory locks end here and not before: their next holder reads what is published, and is to see this commit.
+                self.state.rollback_locks(0);
                 if says {
                     self.shared.deliver();
                 }
@@ -462,6 +463,7 @@ impl<E: Engine> Session<E> {
                 )
             }
             Err(e) => {
+                self.state.rollback_locks(0);
                 self.drop_portals();
                 self.unsay();
                 self.undo_settings();
