@@ -217,7 +217,21 @@ async fn deadlocks_of_advisory_locks_and_rows_are_found() {
     assert_eq!(e.0, "40P01", "{}", e.1);
 }
 
-/// A statement that runs again, because a row was changed meanwhile, takes its locks once.
+/// Runs a statement that writes all rows of `t`, which another session changes meanwhile, so that it runs again.
+async fn run_again(a: &Client, b: &Client, sql: &str) {
+    let change = "BEGIN ISOLATION LEVEL READ COMMITTED; UPDATE t SET n = n + 10";
+    rows(a, change).await;
+    let p = pid(b).await;
+    let wait = async {
+        let blocked =
+            format!("SELECT pg_isolation_test_session_is_blocked({p}, ARRAY[pg_backend_pid()])");
+        until(a, &blocked, "t").await;
+        rows(a, "COMMIT").await
+    };
+    tokio::join!(rows(b, sql), wait);
+}
+
+/// A statement that runs again, because a row was changed meanwhile, takes its locks once, and gives back those that it had before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_runs_again_takes_its_locks_once() {
     let server = Server::start().await;
@@ -227,25 +241,25 @@ async fn a_statement_that_runs_again_takes_its_locks_once() {
         "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)",
     )
     .await;
-    rows(
-        &a,
-        "BEGIN ISOLATION LEVEL READ COMMITTED; UPDATE t SET n = 1",
-    )
-    .await;
-    let p = pid(&b).await;
-    let wait = async {
-        let blocked =
-            format!("SELECT pg_isolation_test_session_is_blocked({p}, ARRAY[pg_backend_pid()])");
-        until(&a, &blocked, "t").await;
-        rows(&a, "COMMIT").await
-    };
-    let take = "UPDATE t SET n = n + 1 WHERE pg_try_advisory_lock(id)";
     rows(&b, "SET default_transaction_isolation = 'read committed'").await;
-    tokio::join!(rows(&b, take), wait);
+    let take = "UPDATE t SET n = n + 1 WHERE pg_try_advisory_lock(id)";
+    run_again(&a, &b, take).await;
     assert_eq!(one(&a, "SELECT pg_try_advisory_xact_lock(1)").await, "f");
     assert_eq!(one(&b, "SELECT pg_advisory_unlock(1)").await, "t");
     assert_eq!(one(&b, "SELECT pg_advisory_unlock(1)").await, "f");
     assert_eq!(one(&a, "SELECT pg_try_advisory_xact_lock(1)").await, "t");
+    assert_eq!(one(&a, "SELECT n FROM t").await, "11");
+
+    rows(&b, "SELECT pg_advisory_lock(1)").await;
+    let both = "UPDATE t SET n = n + 1 WHERE CASE WHEN pg_advisory_unlock(id) THEN pg_try_advisory_lock(id) END";
+    run_again(&a, &b, both).await;
+    assert_eq!(one(&a, "SELECT n FROM t").await, "22");
+    assert_eq!(one(&a, "SELECT pg_try_advisory_xact_lock(1)").await, "f");
+    let give = "UPDATE t SET n = n + 1 WHERE pg_advisory_unlock(id)";
+    run_again(&a, &b, give).await;
+    assert_eq!(one(&a, "SELECT n FROM t").await, "33");
+    assert_eq!(one(&a, "SELECT pg_try_advisory_xact_lock(1)").await, "t");
+    assert_eq!(one(&b, "SELECT pg_advisory_unlock(1)").await, "f");
 }
 
 /// The lock of a transaction is given back when its commit is shown: the next holder sees what was committed.
@@ -259,7 +273,11 @@ async fn a_transactions_lock_is_given_back_when_its_commit_is_shown() {
     let (a, b) = (p.connect().await, p.connect().await);
     rows(&a, "CREATE TABLE t (id int PRIMARY KEY)").await;
     signal(&r, "-STOP");
-    rows(&a, "BEGIN; SELECT pg_advisory_xact_lock(1); INSERT INTO t VALUES (1)").await;
+    rows(
+        &a,
+        "BEGIN; SELECT pg_advisory_xact_lock(1); INSERT INTO t VALUES (1)",
+    )
+    .await;
     let commit = tokio::spawn(async move { rows(&a, "COMMIT").await });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     until(&b, waits, "1").await;

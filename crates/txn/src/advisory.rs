@@ -71,7 +71,7 @@ impl AdvisoryKey {
 }
 
 /// One lock and how it is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdvisoryLock {
     pub key: AdvisoryKey,
     pub shared: bool,
@@ -139,6 +139,8 @@ pub struct Bearer {
     taken: Vec<AdvisoryLock>,
     /// Locks that the running statement took.
     statement: Vec<AdvisoryLock>,
+    /// Locks of the session that the running statement gave back.
+    given: Vec<AdvisoryLock>,
 }
 
 impl TxnManager {
@@ -150,6 +152,7 @@ impl TxnManager {
             held: HashMap::default(),
             taken: Vec::new(),
             statement: Vec::new(),
+            given: Vec::new(),
         }
     }
 
@@ -290,11 +293,16 @@ impl Bearer {
 
     /// Gives back once what the session took; whether it held it.
     pub fn unlock(&mut self, key: AdvisoryKey, shared: bool) -> bool {
-        self.give_back(AdvisoryLock {
+        let lock = AdvisoryLock {
             key,
             shared,
             of_transaction: false,
-        })
+        };
+        let held = self.give_back(lock);
+        if held {
+            self.given.push(lock);
+        }
+        held
     }
 
     /// Gives back all that the session took; what its transaction took stays.
@@ -310,16 +318,32 @@ impl Bearer {
     /// A statement begins.
     pub fn begin_statement(&mut self) {
         self.statement.clear();
+        self.given.clear();
     }
 
-    /// The statement is undone and runs again: what it took it takes then.
+    /// The statement is undone and runs again: it takes its locks then. The session has again what the statement gave back, unless another
+    /// session has taken that meanwhile.
     pub fn undo_statement(&mut self) {
+        let mut given: HashMap<AdvisoryLock, usize> = HashMap::new();
+        for lock in std::mem::take(&mut self.given) {
+            *given.entry(lock).or_default() += 1;
+        }
         for lock in std::mem::take(&mut self.statement).into_iter().rev() {
             if lock.of_transaction && self.taken.last() == Some(&lock) {
                 self.taken.pop();
             }
-            self.give_back(lock);
+            match given.get_mut(&lock) {
+                // The statement took it and gave it back: nothing of it is left.
+                Some(n) if *n > 0 => *n -= 1,
+                _ => _ = self.give_back(lock),
+            }
         }
+        for (lock, n) in given {
+            for _ in 0..n {
+                _ = self.take(lock, None, false, true);
+            }
+        }
+        self.statement.clear();
     }
 
     /// Where the transaction's locks stand, for a savepoint.
