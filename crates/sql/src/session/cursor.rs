@@ -154,7 +154,7 @@ impl<E: Engine> Session<E> {
             }
         };
         self.note_used(&plan.prepared);
-        let mut run = Run::new(st.clone(), plan, values, Formats::Text);
+        let mut run = Run::new(st.clone(), plan, values, Formats::Text).allowed();
         let txn = self.block.txn.as_mut().expect("begun");
         run.park(txn);
         let mut portal = Portal::new(PortalKind::Run(run), self.block.depth);
