@@ -298,7 +298,7 @@ impl Binder<'_> {
                 around,
             } => {
                 let boundary = Scope::boundary(around);
-                let selected = self.query_or_flat(query, &boundary)?;
+                let selected = self.query_or_flat(query, &boundary, None)?;
                 let crossed = boundary.take_crossed();
                 reader.cross(around, &crossed);
                 let columns: Vec<String> = own.columns.iter().map(|c| fold(&c.name)).collect();

@@ -5,6 +5,7 @@
 
 use super::cte::CteSource;
 use super::expr::Env;
+use super::lock::RowLock;
 use super::scope::{CteKind, Meaning, ScopeColumn, ScopeRel};
 use super::select::Selected;
 use super::{Binder, Rel, Scope};
@@ -353,11 +354,15 @@ impl Binder<'_> {
                     )
                     .hint("For example, FROM (SELECT ...) [AS] foo."));
                 }
+                let lock = alias.as_ref().map(|a| fold(&a.name));
+                let lock = lock.and_then(|name| self.locking.of_relation(&name));
                 let around = if *lateral { visible } else { outer };
                 let boundary = Scope::boundary(around);
-                let selected = self.query_or_flat(subquery, &boundary)?;
+                let selected = self.query_or_flat(subquery, &boundary, lock)?;
                 let crossed = boundary.take_crossed();
-                self.derived(selected, alias.as_ref(), None, None, crossed, melt)
+                let bound = self.derived(selected, alias.as_ref(), None, None, crossed, melt)?;
+                self.mark_subquery(&bound.0, lock);
+                Ok(bound)
             }
             TableFactor::NestedJoin {
                 table_with_joins,
@@ -413,6 +418,8 @@ impl Binder<'_> {
             // Reading its rows is reading what they were made of.
             let deps = cte.deps.clone();
             outer.cross(around, &deps);
+            self.locking
+                .may_name_cte(&alias.map_or_else(|| plain.clone(), |a| fold(&a.name)))?;
             return self.cte_reference(&plain, source, (&cols, deps), outer, alias, melt);
         }
         let found = self.relation(name).map_err(|e| match name.0.first() {
@@ -430,15 +437,25 @@ impl Binder<'_> {
             .schema
             .namespace(found.namespace())
             .map(|n| n.name.clone());
+        let lock = match self.locking.is_empty() {
+            true => None,
+            false => {
+                let shown = alias.map_or_else(|| plain, |a| fold(&a.name));
+                self.locking.of_relation(&shown)
+            }
+        };
         match found {
             Resolved::Relation(Relation::Table(t)) => {
                 self.need(t.def.id, privilege::SELECT);
                 let (table, names) = self.table(&t, alias, schema_name)?;
+                self.marks.extend(lock.map(|l| (table.base, l)));
                 Ok((From::Table(table), names))
             }
             Resolved::Relation(Relation::View(v)) => {
                 self.need(v.id, privilege::SELECT);
-                self.view(&v, alias, schema_name, melt)
+                let bound = self.view(&v, alias, schema_name, (melt, lock))?;
+                self.mark_subquery(&bound.0, lock);
+                Ok(bound)
             }
             Resolved::Relation(Relation::Sequence(s)) => {
                 self.need(s.id, privilege::SELECT);
@@ -612,12 +629,12 @@ impl Binder<'_> {
         v: &ViewDef,
         alias: Option<&TableAlias>,
         schema: Option<String>,
-        melt: bool,
+        (melt, lock): (bool, Option<RowLock>),
     ) -> Result<(From, Names)> {
         let query = super::syntax::parse_query(&v.query)?;
         let root = Scope::root();
         let boundary = Scope::boundary(&root);
-        let selected = self.within_view(v, |b| b.query_or_flat(&query, &boundary));
+        let selected = self.within_view(v, |b| b.query_or_flat(&query, &boundary, lock));
         let names: Vec<String> = v.columns.iter().map(|c| c.name.clone()).collect();
         self.derived(
             selected?,
@@ -689,7 +706,7 @@ impl Binder<'_> {
                 (From::Inner { items, filter }, cols)
             }
             other => {
-                let rel = self.finish_selected(other);
+                let rel = self.finish_selected(other)?;
                 self.rel_columns(rel, deps)
             }
         };

@@ -1,121 +1,217 @@
 //! FOR UPDATE, NO KEY UPDATE, SHARE, KEY SHARE.
+//!
+//! A relation of FROM is marked by its name when it is bound, and the marked tables are locked by the query that joins their rows:
+//!
+//! | relation | what is locked |
+//! |---|---|
+//! | table | its rows |
+//! | subquery, view | the rows of its tables, as if the clause stood in it. One that melts is locked where it melts to, the others lock by themselves |
+//! | CTE | nothing, as in PostgreSQL; naming it is 0A000 |
+//! | catalog | nothing |
+//!
+//! Left out on purpose: conditions of the query around are not put into a subquery that locks by itself. All of its rows are locked.
 
 use super::Binder;
+use super::query::Tail;
 use super::syntax::lock_words;
+use crate::expr::Slot;
 use crate::logical::{From, LockTarget, TableRef};
 use base::schema::privilege;
 use base::{Error, Result, SqlState};
-use sqlparser::ast::{LockClause, NonBlock};
-use txn::WaitPolicy;
+use sqlparser::ast::NonBlock;
+use txn::{LockMode, WaitPolicy};
 
-impl Binder<'_> {
-    /// Gives the tables that are to be locked a slot for their rows' keys.
-    pub(super) fn lock_targets(
-        &mut self,
-        clauses: &[LockClause],
-        items: &mut [From],
-    ) -> Result<Vec<LockTarget>> {
-        let mut out: Vec<LockTarget> = Vec::new();
-        for c in clauses {
+/// How the rows of a relation are locked.
+#[derive(Clone, Copy)]
+pub(crate) struct RowLock {
+    mode: LockMode,
+    wait: WaitPolicy,
+}
+
+impl RowLock {
+    /// One lock that does for both, and waits least.
+    fn join(self, other: RowLock) -> RowLock {
+        let waits = |w| match w {
+            WaitPolicy::Wait => 0,
+            WaitPolicy::SkipLocked => 1,
+            WaitPolicy::NoWait => 2,
+        };
+        let wait = match waits(self.wait) >= waits(other.wait) {
+            true => self.wait,
+            false => other.wait,
+        };
+        RowLock {
+            mode: self.mode.join(other.mode),
+            wait,
+        }
+    }
+}
+
+/// A locking clause.
+struct Clause {
+    lock: RowLock,
+    /// The relations that it names, each with whether FROM has it; none: all.
+    of: Vec<(String, bool)>,
+}
+
+/// The locking clauses of the query whose FROM is being bound.
+#[derive(Default)]
+pub(crate) struct Locking {
+    /// What the query around asks of all its relations.
+    above: Option<RowLock>,
+    clauses: Vec<Clause>,
+}
+
+impl Locking {
+    pub(super) fn of(tail: &Tail<'_>) -> Locking {
+        let clause = |c: &sqlparser::ast::LockClause| {
             let (mode, of) = lock_words(c);
             let wait = match c.nonblock {
                 None => WaitPolicy::Wait,
                 Some(NonBlock::Nowait) => WaitPolicy::NoWait,
                 Some(NonBlock::SkipLocked) => WaitPolicy::SkipLocked,
             };
-            let mut hit = vec![false; of.len()];
-            let mut found: Vec<LockTarget> = Vec::new();
-            for i in items.iter_mut() {
-                self.lock_in(i, false, &of, &mut hit, &mut |t, handle, key_slot| {
-                    t.skips |= wait == WaitPolicy::SkipLocked;
-                    found.push(LockTarget {
-                        handle,
-                        key_slot,
-                        mode,
-                        wait,
-                    });
-                })?;
+            Clause {
+                lock: RowLock { mode, wait },
+                of: of.into_iter().map(|n| (n, false)).collect(),
             }
-            if let Some(missing) = hit.iter().position(|h| !h) {
-                return Err(Error::new(
-                    SqlState::UNDEFINED_TABLE,
-                    format!(
-                        "relation \"{}\" in FOR UPDATE clause not found in FROM clause",
-                        of[missing]
-                    ),
-                ));
-            }
-            for f in found {
-                match out.iter_mut().find(|o| o.key_slot == f.key_slot) {
-                    Some(o) => o.mode = o.mode.join(f.mode),
-                    None => out.push(f),
-                }
+        };
+        Locking {
+            above: tail.above,
+            clauses: tail.locks.iter().map(clause).collect(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.above.is_none() && self.clauses.is_empty()
+    }
+
+    /// How a relation of FROM with this name is locked.
+    pub(super) fn of_relation(&mut self, name: &str) -> Option<RowLock> {
+        let mut lock = self.above;
+        for c in &mut self.clauses {
+            let all = c.of.is_empty();
+            let named = c.of.iter_mut().find(|(n, _)| n == name);
+            if all || named.map(|n| n.1 = true).is_some() {
+                lock = Some(lock.map_or(c.lock, |l| l.join(c.lock)));
             }
         }
-        Ok(out)
+        lock
+    }
+
+    /// 0A000 where a clause names a CTE.
+    pub(super) fn may_name_cte(&self, name: &str) -> Result<()> {
+        let mut named = self.clauses.iter().flat_map(|c| &c.of);
+        match named.any(|(n, _)| n == name) {
+            true => Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "FOR UPDATE cannot be applied to a WITH query",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// 42P01 where a clause names what FROM has not.
+    pub(super) fn all_found(&self) -> Result<()> {
+        let mut named = self.clauses.iter().flat_map(|c| &c.of);
+        match named.find(|(_, found)| !found) {
+            Some((name, _)) => Err(Error::new(
+                SqlState::UNDEFINED_TABLE,
+                format!("relation \"{name}\" in FOR UPDATE clause not found in FROM clause"),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Binder<'_> {
+    /// Gives the marked tables of a FROM clause a slot for their rows' keys.
+    pub(super) fn lock_targets(&mut self, items: &mut [From]) -> Result<Vec<LockTarget>> {
+        let mut found = vec![];
+        for i in items {
+            self.lock_in(i, false, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Marks a relation that has been bound. `item` is that of a subquery or view.
+    pub(super) fn mark_subquery(&mut self, item: &From, lock: Option<RowLock>) {
+        if let (From::Rel { slots, .. }, Some(lock)) = (item, lock)
+            && let Some(first) = slots.first()
+        {
+            self.marks.push((*first, lock));
+        }
+    }
+
+    fn take_mark(&mut self, slot: Slot, nullable: bool) -> Result<Option<RowLock>> {
+        let Some(at) = self.marks.iter().position(|m| m.0 == slot) else {
+            return Ok(None);
+        };
+        match nullable {
+            true => Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "FOR UPDATE cannot be applied to the nullable side of an outer join",
+            )),
+            false => Ok(Some(self.marks.swap_remove(at).1)),
+        }
     }
 
     fn lock_in(
         &mut self,
         item: &mut From,
         nullable: bool,
-        of: &[String],
-        hit: &mut [bool],
-        put: &mut dyn FnMut(&mut TableRef, std::sync::Arc<txn::TableHandle>, u32),
+        out: &mut Vec<LockTarget>,
     ) -> Result<()> {
         match item {
             From::Table(t) => {
-                let named = of.iter().position(|n| *n == t.alias);
-                if !of.is_empty() && named.is_none() {
-                    return Ok(());
+                if let Some(lock) = self.take_mark(t.base, nullable)? {
+                    self.lock_table(t, lock, out);
                 }
-                if let Some(n) = named {
-                    hit[n] = true;
-                }
-                if nullable {
-                    return Err(Error::new(
-                        SqlState::FEATURE_NOT_SUPPORTED,
-                        "FOR UPDATE cannot be applied to the nullable side of an outer join",
-                    ));
-                }
-                // The role that locks needs the right on the outermost view, each view's owner on what stands in it.
-                let mut view = 0;
-                for &inner in &*t.views {
-                    self.need_in(view, inner, privilege::UPDATE);
-                    view = inner;
-                }
-                self.need_in(view, t.table.def.id, privilege::UPDATE);
-                let slot = match t.key_slot {
-                    Some(s) => s,
-                    None => {
-                        let s = self.slot(format!("{}.key", t.alias));
-                        self.used[s as usize] = true;
-                        t.key_slot = Some(s);
-                        s
-                    }
-                };
-                if let Some(h) = t.handle.clone() {
-                    put(t, h, slot);
-                }
-                Ok(())
             }
             From::Inner { items, .. } => {
                 for i in items {
-                    self.lock_in(i, nullable, of, hit, put)?;
+                    self.lock_in(i, nullable, out)?;
                 }
-                Ok(())
             }
             From::Left { left, right, .. } => {
-                self.lock_in(left, nullable, of, hit, put)?;
-                self.lock_in(right, true, of, hit, put)
+                self.lock_in(left, nullable, out)?;
+                self.lock_in(right, true, out)?;
             }
             From::Full { left, right, .. } => {
-                self.lock_in(left, true, of, hit, put)?;
-                self.lock_in(right, true, of, hit, put)
+                self.lock_in(left, true, out)?;
+                self.lock_in(right, true, out)?;
             }
-            From::Virtual { .. } | From::Function(_) | From::Cte { .. } | From::Rel { .. } => {
-                Ok(())
+            // It locks by itself.
+            From::Rel { slots, .. } => {
+                if let Some(first) = slots.first() {
+                    self.take_mark(*first, nullable)?;
+                }
             }
+            From::Virtual { .. } | From::Function(_) | From::Cte { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn lock_table(&mut self, t: &mut TableRef, lock: RowLock, out: &mut Vec<LockTarget>) {
+        // The role that locks needs the right on the outermost view, each view's owner on what stands in it.
+        let mut view = 0;
+        for &inner in &*t.views {
+            self.need_in(view, inner, privilege::UPDATE);
+            view = inner;
+        }
+        self.need_in(view, t.table.def.id, privilege::UPDATE);
+        let slot = match t.key_slot {
+            Some(s) => s,
+            None => self.key_slot(t),
+        };
+        t.skips |= lock.wait == WaitPolicy::SkipLocked;
+        if let Some(handle) = t.handle.clone() {
+            out.push(LockTarget {
+                handle,
+                key_slot: slot,
+                mode: lock.mode,
+                wait: lock.wait,
+            });
         }
     }
 }

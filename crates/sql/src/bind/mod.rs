@@ -138,6 +138,10 @@ pub(crate) struct Binder<'a> {
     /// Set while a stored DEFAULT is bound: its names were looked up when it was made, and so are those of views.
     pub stored: bool,
     pub locks_rows: bool,
+    /// The locking clauses of the query whose FROM is being bound.
+    pub locking: lock::Locking,
+    /// Relations whose rows are to be locked, by their first slots, until a query joins them.
+    pub marks: Vec<(Slot, lock::RowLock)>,
     /// Calls a function that moves a sequence.
     pub writes: bool,
     /// Names are looked up when it runs.
@@ -191,6 +195,8 @@ impl<'a> Binder<'a> {
             domain_uses: 0,
             stored: false,
             locks_rows: false,
+            locking: lock::Locking::default(),
+            marks: vec![],
             writes: false,
             looks_up: false,
             by_definitions: false,

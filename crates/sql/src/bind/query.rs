@@ -2,6 +2,7 @@
 
 use super::call::sort_key;
 use super::expr::Env;
+use super::lock::RowLock;
 use super::select::{QCol, Selected};
 use super::{Binder, Scope};
 use crate::catalog::fold;
@@ -25,10 +26,12 @@ pub(crate) struct Tail<'q> {
     pub ties: bool,
     pub offset: Option<&'q Ast>,
     pub locks: &'q [ast::LockClause],
+    /// How the query around locks the rows of this one's tables.
+    pub above: Option<RowLock>,
 }
 
 impl<'q> Tail<'q> {
-    fn of(q: &'q ast::Query) -> Result<Tail<'q>> {
+    fn of(q: &'q ast::Query, above: Option<RowLock>) -> Result<Tail<'q>> {
         let order: &[ast::OrderByExpr] = match &q.order_by {
             None => &[],
             Some(o) => match &o.kind {
@@ -83,6 +86,7 @@ impl<'q> Tail<'q> {
             ties,
             offset,
             locks: &q.locks,
+            above,
         })
     }
 
@@ -144,13 +148,18 @@ impl Binder<'_> {
         scope: &Scope<'_>,
         expected: Option<&[ColumnType]>,
     ) -> Result<Rel> {
-        let selected = self.query_selected(q, scope, expected, false)?;
-        Ok(self.finish_selected(selected))
+        let selected = self.query_selected(q, scope, expected, (false, None))?;
+        self.finish_selected(selected)
     }
 
-    /// Binds a query that may melt into the one around it.
-    pub(crate) fn query_or_flat(&mut self, q: &ast::Query, scope: &Scope<'_>) -> Result<Selected> {
-        self.query_selected(q, scope, None, true)
+    /// Binds a query that may melt into the one around it, which locks its rows so.
+    pub(crate) fn query_or_flat(
+        &mut self,
+        q: &ast::Query,
+        scope: &Scope<'_>,
+        lock: Option<RowLock>,
+    ) -> Result<Selected> {
+        self.query_selected(q, scope, None, (true, lock))
     }
 
     fn query_selected(
@@ -158,26 +167,31 @@ impl Binder<'_> {
         q: &ast::Query,
         scope: &Scope<'_>,
         expected: Option<&[ColumnType]>,
-        flat: bool,
+        (flat, lock): (bool, Option<RowLock>),
     ) -> Result<Selected> {
         base::memory::check()?;
+        if let SetExpr::Table(t) = &*q.body {
+            let body = super::setop::of_table(t)?.body;
+            let spelled = ast::Query { body, ..q.clone() };
+            return self.query_selected(&spelled, scope, expected, (flat, lock));
+        }
         if let Some(merged) = without_parentheses(q)? {
-            return self.query_selected(&merged, scope, expected, flat);
+            return self.query_selected(&merged, scope, expected, (flat, lock));
         }
         self.enter()?;
         check_unsupported(q)?;
         let r = match &q.with {
             Some(w) => self
-                .with(w, 0, scope, &mut |b, s| b.query_body(q, s, expected))
+                .with(w, 0, scope, &mut |b, s| b.query_body(q, s, expected, lock))
                 .map(Selected::Rel),
             None => {
-                let tail = Tail::of(q)?;
+                let tail = Tail::of(q, lock)?;
                 match &*q.body {
                     SetExpr::Select(s) => self.select(s, tail, scope, expected, flat),
                     SetExpr::Query(inner) if tail.is_empty() => {
-                        self.query_selected(inner, scope, expected, flat)
+                        self.query_selected(inner, scope, expected, (flat, lock))
                     }
-                    _ => self.query_body(q, scope, expected).map(Selected::Rel),
+                    _ => self.query_body(q, scope, expected, lock).map(Selected::Rel),
                 }
             }
         };
@@ -191,11 +205,18 @@ impl Binder<'_> {
         q: &ast::Query,
         scope: &Scope<'_>,
         expected: Option<&[ColumnType]>,
+        lock: Option<RowLock>,
     ) -> Result<Rel> {
-        let tail = Tail::of(q)?;
+        let tail = Tail::of(q, lock)?;
         if let SetExpr::Select(s) = &*q.body {
             let selected = self.select(s, tail, scope, expected, false)?;
-            return Ok(self.finish_selected(selected));
+            return self.finish_selected(selected);
+        }
+        if lock.is_some() && matches!(&*q.body, SetExpr::SetOperation { .. }) {
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "FOR UPDATE is not allowed with UNION/INTERSECT/EXCEPT",
+            ));
         }
         let rel = self.set_expr(&q.body, scope, expected)?;
         self.tail_of_rel(rel, tail, scope)

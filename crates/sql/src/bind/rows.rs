@@ -198,7 +198,7 @@ impl Binder<'_> {
                 super::json_records::rewritten(&called, args, ordinality, alias)?
         {
             let boundary = Scope::boundary(visible);
-            let selected = self.query_or_flat(&query, &boundary)?;
+            let selected = self.query_or_flat(&query, &boundary, None)?;
             let crossed = boundary.take_crossed();
             return self.derived(selected, Some(&alias), None, None, crossed, false);
         }

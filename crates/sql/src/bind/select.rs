@@ -9,6 +9,7 @@
 use super::call::sort_key;
 use super::expr::Env;
 use super::group::{Grouped, Keys, grouping_of};
+use super::lock::Locking;
 use super::query::{Rel, Tail, add_limit};
 use super::target::Target;
 use super::window::Windows;
@@ -16,7 +17,7 @@ use super::{Binder, Bound, Scope};
 use crate::expr::{Expr, Slot};
 use crate::logical::from::slots_of;
 use crate::logical::window::{Window, WindowCall};
-use crate::logical::{Agg, From, GroupingSets, Logical, SetCall, SortKey};
+use crate::logical::{Agg, From, GroupingSets, LockTarget, Logical, SetCall, SortKey};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Distinct};
 
@@ -103,14 +104,15 @@ impl Binder<'_> {
     }
 
     /// The relation of a query that did not melt.
-    pub(crate) fn finish_selected(&mut self, s: Selected) -> Rel {
-        match s {
+    pub(crate) fn finish_selected(&mut self, s: Selected) -> Result<Rel> {
+        Ok(match s {
             Selected::Rel(r) => r,
             Selected::Flat {
-                items,
+                mut items,
                 filter,
                 cols,
             } => {
+                let locks = self.lock_targets(&mut items)?;
                 let own = slots_of(&items);
                 let targets = cols
                     .into_iter()
@@ -123,8 +125,21 @@ impl Binder<'_> {
                 let input = Logical::Join { items, filter };
                 let own = |s| own.binary_search(&s).is_ok();
                 let (node, cols) = self.project(input, targets, &own);
+                let node = self.locked(node, locks);
                 Rel { node, cols }
             }
+        })
+    }
+
+    /// Puts row locks over a query.
+    fn locked(&mut self, input: Logical, tables: Vec<LockTarget>) -> Logical {
+        if tables.is_empty() {
+            return input;
+        }
+        self.locks_rows = true;
+        Logical::Lock {
+            input: Box::new(input),
+            tables,
         }
     }
 
@@ -138,7 +153,10 @@ impl Binder<'_> {
     ) -> Result<Selected> {
         refuse(s)?;
         let first = self.names.len() as Slot;
-        let (mut items, scope) = self.bind_from(&s.from, outer)?;
+        let around = std::mem::replace(&mut self.locking, Locking::of(&tail));
+        let from = self.bind_from(&s.from, outer);
+        let locking = std::mem::replace(&mut self.locking, around);
+        let (mut items, scope) = from?;
         let filter = self.where_clause(s.selection.as_ref(), &scope)?;
         let mut c = self.clauses(s, tail, &items, (&scope, outer), settle)?;
         let plain = !c.grouped()
@@ -159,11 +177,12 @@ impl Binder<'_> {
                 cols: cols.collect(),
             });
         }
-        let locks = match tail.locks {
-            [] => vec![],
-            locks => {
+        let locks = match locking.is_empty() {
+            true => vec![],
+            false => {
                 may_lock(&c)?;
-                self.lock_targets(locks, &mut items)?
+                locking.all_found()?;
+                self.lock_targets(&mut items)?
             }
         };
         let early = slots_of(&items);
@@ -217,13 +236,7 @@ impl Binder<'_> {
                 cols[i] = c;
             }
         }
-        if !locks.is_empty() {
-            self.locks_rows = true;
-            node = Logical::Lock {
-                input: Box::new(node),
-                tables: locks,
-            };
-        }
+        node = self.locked(node, locks);
         cols.truncate(c.visible);
         let rel = Rel { node, cols };
         Ok(Selected::Rel(add_limit(rel, c.limit, c.offset, ties)))
