@@ -1,9 +1,9 @@
-//! WITH. A CTE that is read once is bound where it is read; others are computed once; a recursive one runs in rounds.
+//! WITH. A CTE that is read once is bound where it is read; others are computed once, and so are those that call volatile functions; a recursive one runs in rounds.
 //!
 //! In a WITH that changes data every part that is computed becomes a step of the statement ([`logical::Step`]).
 
 use super::from::{Names, rename};
-use super::scope::{CteDef, CteKind, ScopeColumn, ScopeRel};
+use super::scope::{CteDef, CteKind, LateCte, ScopeColumn, ScopeRel};
 use super::select::QCol;
 use super::{Binder, Rel, Scope};
 use crate::catalog::fold;
@@ -11,6 +11,7 @@ use crate::expr::{Expr, Slot};
 use crate::logical::{self, From, Logical};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{self, CteAsMaterialized, SetExpr, TableAlias};
+use std::cell::RefCell;
 
 /// Queries that NOT MATERIALIZED may have bound anew for all references to a CTE; above that it is computed once all the same.
 const MOST_INLINED: usize = 32;
@@ -24,6 +25,7 @@ pub(super) enum CteSource<'s, 'p> {
         query: &'s ast::Query,
         alias: &'s TableAlias,
         around: &'s Scope<'p>,
+        late: &'s RefCell<Option<LateCte>>,
     },
     Rows {
         id: usize,
@@ -88,9 +90,19 @@ impl Binder<'_> {
                     query: &cte.query,
                     alias: &cte.alias,
                 },
+                late: RefCell::default(),
                 queries,
             });
-            return self.with(w, i + 1, &around, body);
+            let at = self.steps.len();
+            let mut inner = self.with(w, i + 1, &around, body)?;
+            let late = around.cte.and_then(|c| c.late.into_inner());
+            if let Some(LateCte { made, .. }) = late {
+                match self.steps_at(scope) {
+                    true => self.steps.insert(at, step_of(made)),
+                    false => inner.node = with_cte(made, inner.node),
+                }
+            }
+            return Ok(inner);
         }
         let boundary = Scope::boundary(scope);
         let rel = self.query(&cte.query, &boundary, None)?;
@@ -104,6 +116,7 @@ impl Binder<'_> {
             cols,
             deps,
             kind: CteKind::Shared(id),
+            late: RefCell::default(),
             queries: 0,
         });
         let made = logical::Cte {
@@ -123,19 +136,11 @@ impl Binder<'_> {
         behind: &mut dyn FnMut(&mut Self) -> Result<Rel>,
     ) -> Result<Rel> {
         if self.steps_at(scope) {
-            self.steps.push(logical::Step {
-                id: made.id,
-                name: made.name,
-                root: logical::Root::Rows(made.input),
-                slots: made.slots,
-            });
+            self.steps.push(step_of(made));
             return behind(self);
         }
         let mut inner = behind(self)?;
-        inner.node = Logical::With {
-            ctes: vec![made],
-            input: Box::new(inner.node),
-        };
+        inner.node = with_cte(made, inner.node);
         Ok(inner)
     }
 
@@ -188,6 +193,7 @@ impl Binder<'_> {
             cols,
             deps: vec![],
             kind,
+            late: RefCell::default(),
             queries: 0,
         });
         self.with(w, i + 1, &around, body)
@@ -198,7 +204,10 @@ impl Binder<'_> {
         let _ = w;
         // The WITH itself names it once; what lies between the WITH and the body counts for it, which only makes a CTE
         // be computed once that might have been inlined. The WITH of a view stands in the view's text.
-        let text = self.meanings.last().map_or(self.cx.source, |m| m.text.as_str());
+        let text = self
+            .meanings
+            .last()
+            .map_or(self.cx.source, |m| m.text.as_str());
         if text.is_empty() {
             return Ok(2);
         }
@@ -231,6 +240,7 @@ impl Binder<'_> {
                 cols: named(cols.to_vec(), &cte.alias, name)?,
                 deps: vec![round],
                 kind: CteKind::Work(work),
+                late: RefCell::default(),
                 queries: 0,
             });
             b.in_recursion(name, |b| b.step(e, &inner))
@@ -256,6 +266,7 @@ impl Binder<'_> {
                 cols,
                 deps,
                 kind: CteKind::Shared(work),
+                late: RefCell::default(),
                 queries: 0,
             });
             self.lazy.push((work, plan));
@@ -270,6 +281,7 @@ impl Binder<'_> {
             cols,
             deps,
             kind: CteKind::Shared(id),
+            late: RefCell::default(),
             queries: 0,
         });
         let made = logical::Cte {
@@ -279,6 +291,25 @@ impl Binder<'_> {
             slots,
         };
         self.computed(made, scope, &mut |b| b.with(w, i + 1, &around, body))
+    }
+
+    /// A CTE that turned out to call volatile functions.
+    fn late_cte(
+        &mut self,
+        rel: Rel,
+        (name, alias): (&str, &TableAlias),
+        deps: Vec<Slot>,
+    ) -> Result<LateCte> {
+        let id = self.ctes;
+        self.ctes += 1;
+        let cols = named(rel.cols, alias, name)?;
+        let made = logical::Cte {
+            id,
+            name: name.to_owned(),
+            input: rel.node,
+            slots: cols.iter().map(|c| c.slot).collect(),
+        };
+        Ok(LateCte { made, cols, deps })
     }
 
     /// A CTE's name in FROM.
@@ -296,10 +327,32 @@ impl Binder<'_> {
                 query,
                 alias: own,
                 around,
+                late,
             } => {
+                if let Some(l) = &*late.borrow() {
+                    reader.cross(around, &l.deps);
+                    let rows = CteSource::Rows {
+                        id: l.made.id,
+                        work: false,
+                    };
+                    let known = (&l.cols[..], l.deps.clone());
+                    return self.cte_reference(name, rows, known, reader, alias, melt);
+                }
                 let boundary = Scope::boundary(around);
+                let before = self.volatile;
                 let selected = self.query_or_flat(query, &boundary, None)?;
                 let crossed = boundary.take_crossed();
+                if self.volatile > before {
+                    let rel = self.finish_selected(selected)?;
+                    *late.borrow_mut() = Some(self.late_cte(rel, (name, own), crossed)?);
+                    let source = CteSource::Inline {
+                        query,
+                        alias: own,
+                        around,
+                        late,
+                    };
+                    return self.cte_reference(name, source, (cols, deps), reader, alias, melt);
+                }
                 reader.cross(around, &crossed);
                 let columns: Vec<String> = own.columns.iter().map(|c| fold(&c.name)).collect();
                 let width = match &selected {
@@ -364,6 +417,22 @@ impl Binder<'_> {
                 Ok((item, Names::one(rename(rel, alias)?)))
             }
         }
+    }
+}
+
+fn step_of(made: logical::Cte) -> logical::Step {
+    logical::Step {
+        id: made.id,
+        name: made.name,
+        root: logical::Root::Rows(made.input),
+        slots: made.slots,
+    }
+}
+
+fn with_cte(made: logical::Cte, input: Logical) -> Logical {
+    Logical::With {
+        ctes: vec![made],
+        input: Box::new(input),
     }
 }
 

@@ -404,6 +404,7 @@ impl Binder<'_> {
                     query,
                     alias,
                     around: around.parent.expect("a WITH stands inside a scope"),
+                    late: &cte.late,
                 },
                 CteKind::Shared(id) => CteSource::Rows { id, work: false },
                 CteKind::Silent => {

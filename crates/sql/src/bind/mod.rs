@@ -144,6 +144,8 @@ pub(crate) struct Binder<'a> {
     pub marks: Vec<(Slot, lock::RowLock)>,
     /// Calls a function that moves a sequence.
     pub writes: bool,
+    /// How many calls of volatile functions were bound.
+    pub volatile: usize,
     /// Names are looked up when it runs.
     pub looks_up: bool,
     /// It is made of definitions beside those of its tables: views, types.
@@ -198,6 +200,7 @@ impl<'a> Binder<'a> {
             locking: lock::Locking::default(),
             marks: vec![],
             writes: false,
+            volatile: 0,
             looks_up: false,
             by_definitions: false,
             by_numbers: false,

@@ -3,7 +3,7 @@
 use super::expr::{Env, comparable};
 use super::{Binder, Bound};
 use crate::expr::{AnyAll, Call, CmpOp, Expr, InList, Matcher};
-use crate::functions::{NEXT_IDENTITY, Resolved, lookup_any_operator, lookup_operator};
+use crate::functions::{NEXT_IDENTITY, Resolved, Volatility, lookup_any_operator, lookup_operator};
 use base::{Error, Result, SqlState, Type};
 use sqlparser::ast::{self, BinaryOperator, Expr as Ast, FunctionArg, FunctionArgExpr};
 
@@ -28,6 +28,7 @@ impl Binder<'_> {
     /// A call of a resolved function on arguments of its types.
     pub fn make_call(&mut self, f: Resolved, args: Vec<Expr>, op: Option<String>) -> Expr {
         self.writes |= matches!(f.name, "nextval" | "setval" | NEXT_IDENTITY);
+        self.volatile += usize::from(f.volatility == Volatility::Volatile);
         self.looks_up |= crate::functions::is_lookup(f.name);
         self.sequences |= f.name == "pg_sequence_last_value";
         self.fold(Expr::Call(Box::new(Call { f, args, op })))

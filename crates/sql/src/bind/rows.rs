@@ -6,7 +6,7 @@ use super::scope::{ScopeColumn, ScopeRel};
 use super::{Binder, Bound, Scope};
 use crate::catalog::{fold, split_name};
 use crate::expr::{Expr, Slot};
-use crate::functions::{Kind, Resolved, WindowFn};
+use crate::functions::{Kind, Resolved, Volatility, WindowFn};
 use crate::logical::window::{Frame, Over, Window, WindowCall};
 use crate::logical::{From, Function, Logical};
 use base::{ColumnType, Error, Result, SqlState, Type};
@@ -123,6 +123,7 @@ impl Binder<'_> {
         if let Kind::Window(_) = f.kind {
             return Err(super::window::needs_over(&name));
         }
+        self.volatile += usize::from(f.volatility == Volatility::Volatile);
         let exprs = self.arguments(&f, bound)?;
         Ok((f, exprs, name))
     }

@@ -7,6 +7,7 @@ use super::system::{System, is_system};
 use super::{Binder, Bound};
 use crate::catalog::{self, fold};
 use crate::expr::{Expr, Slot};
+use crate::logical;
 use base::schema::ViewDef;
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Ident};
@@ -58,8 +59,18 @@ pub struct CteDef<'p> {
     /// for the round.
     pub deps: Vec<Slot>,
     pub kind: CteKind<'p>,
+    /// One that was to be bound where it is named, and calls volatile functions: it is computed once all the same.
+    pub late: RefCell<Option<LateCte>>,
     /// How many queries a reference binds, with those that it refers to in its turn.
     pub queries: usize,
+}
+
+/// A CTE that was bound where it is named, to be computed by its WITH.
+pub struct LateCte {
+    pub made: logical::Cte,
+    pub cols: Vec<super::QCol>,
+    /// Slots that the rows depend on.
+    pub deps: Vec<Slot>,
 }
 
 #[derive(Clone, Copy)]
@@ -437,9 +448,7 @@ impl Binder<'_> {
         if let Some(id) = known {
             return Ok(catalog::by_oid(schema, id));
         }
-        let fixed = path
-            .iter()
-            .find_map(|n| catalog::virtual_table(*n, &plain));
+        let fixed = path.iter().find_map(|n| catalog::virtual_table(*n, &plain));
         Ok(fixed.map(catalog::Resolved::Virtual))
     }
 
