@@ -691,3 +691,42 @@ fn sql_transactions_run_again() {
     });
     assert_eq!(balance(&db, 1), Some(300));
 }
+
+/// With locks and without, a child of the same transaction that has gone needs no parent, and an orphan is refused.
+#[test]
+fn a_child_that_has_gone_needs_no_parent() {
+    let db = shop();
+    let late = "CREATE TABLE late (id bigint PRIMARY KEY, account bigint REFERENCES accounts DEFERRABLE INITIALLY DEFERRED)";
+    db.execute(late, ()).unwrap();
+    for isolation in [
+        Isolation::ReadCommitted,
+        Isolation::RepeatableRead,
+        Isolation::Serializable,
+    ] {
+        for optimistic_runs in [0, 100] {
+            let options = TransactionOptions {
+                isolation,
+                optimistic_runs,
+                ..TransactionOptions::default()
+            };
+            let typed: Result<(), Error> =
+                db.transaction_with(&options, |tx| tx.table("late")?.insert((1, 77)));
+            let by_sql: Result<u64, Error> = db.transaction_with(&options, |tx| {
+                tx.execute("INSERT INTO late VALUES (1, 77)", ())
+            });
+            for e in [typed.unwrap_err(), by_sql.unwrap_err()] {
+                assert_eq!(e.code(), SqlState::FOREIGN_KEY_VIOLATION);
+            }
+            let gone: Result<bool, Error> = db.transaction_with(&options, |tx| {
+                let (accounts, late) = (tx.table("accounts")?, tx.table("late")?);
+                accounts.insert((70, "o70", 0, None::<&str>))?;
+                late.insert((2, 70))?;
+                late.delete(2)?;
+                accounts.delete(70)
+            });
+            assert!(gone.unwrap(), "{isolation:?}, {optimistic_runs}");
+        }
+    }
+    let left: Vec<(i64,)> = db.query("SELECT count(*) FROM late", ()).unwrap();
+    assert_eq!(left, [(0,)]);
+}

@@ -474,9 +474,11 @@ impl Txn {
     }
 
     /// Goes on at the primary with what it has changed at a site, after [`Txn::adopt_reads`]. It locks nothing from here on, and its
-    /// commit certifies. An error (40001) means that it cannot.
+    /// commit certifies. What the site has put off is asked before the commit, as there ([`Txn::check_deferred`]). An error (40001) means that it
+    /// cannot.
     pub fn adopt_changes(&mut self, c: &Candidate) -> Result<()> {
         self.options.locking = false;
+        self.references.asked_late = true;
         self.begin_statement()?;
         let f = &c.footprint;
         self.same_rules(c)?;

@@ -173,6 +173,7 @@ impl Txn {
             kind: Side::Children,
             followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
             now: action != FkAction::NoAction,
+            written: false,
         };
         if action == FkAction::NoAction {
             self.references.probes.push(probe);
@@ -228,6 +229,7 @@ impl Txn {
                 kind: Side::Children,
                 followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
                 now: action != FkAction::NoAction,
+                written: false,
                 child,
             });
         }

@@ -3,8 +3,8 @@
 //! Both sides look at the *newest* committed state, not the snapshot, and meet at a lock on the parent: who inserts a child takes
 //! KEY SHARE on the parent's row, who deletes a parent or changes its key holds UPDATE. An optimistic transaction takes no
 //! locks: its commit looks at those on the parents when its own records are about to be ordered, and asks its probes again after
-//! it has its position. NO ACTION is checked at the end of the statement, or of the transaction where the key is deferred (only of one that
-//! locks: the library's are not); the other actions are carried out at once, in `cascade`.
+//! it has its position. NO ACTION is checked at the end of the statement, or of the transaction where the key is deferred (`deferred`; only of one
+//! that locks, or has come from a site: the library's others are not); the other actions are carried out at once, in `cascade`.
 
 use base::cancel::work;
 use base::schema::ForeignKey;
@@ -61,6 +61,7 @@ impl Txn {
                 kind: Side::Parent,
                 followed: false,
                 now: false,
+                written: true,
             });
         }
     }
@@ -82,6 +83,7 @@ impl Txn {
                 kind: Side::Parent,
                 followed: false,
                 now: false,
+                written: false,
             });
         }
     }
@@ -113,19 +115,36 @@ impl Txn {
             return Ok(());
         }
         let probes = std::mem::take(&mut self.references.probes);
-        let later = |p: &FkProbe| self.options.locking && !p.now && self.is_deferred(p);
-        let (later, probes): (Vec<FkProbe>, Vec<FkProbe>) = probes.into_iter().partition(later);
-        for p in probes.iter().filter(|p| p.kind == Side::Parent) {
-            work(64)?;
-            self.require_parent(p)?;
+        let late = self.options.locking || self.references.asked_late;
+        let later = |p: &FkProbe| late && !p.now && self.is_deferred(p);
+        // Those of earlier statements, which stay when this one is undone.
+        let earlier = self.statement.mark.probes.min(probes.len());
+        let stay = probes[..earlier].iter().filter(|p| !later(p)).count();
+        let (mut later, mut probes): (Vec<FkProbe>, Vec<FkProbe>) =
+            probes.into_iter().partition(later);
+        let checked = self.check_now(&probes);
+        if checked.is_err() {
+            later.truncate(earlier - stay);
+            probes.truncate(stay);
         }
-        self.require_no_children(&probes)?;
         self.references.put_off.extend(later);
         // Locks keep the answers true until commit; without locks they are asked again there.
         if !self.options.locking {
             self.references.probes = probes;
         }
-        Ok(())
+        checked
+    }
+
+    fn check_now(&mut self, probes: &[FkProbe]) -> stop::Result<()> {
+        for p in probes.iter().filter(|p| p.kind == Side::Parent) {
+            work(64)?;
+            match self.require_parent(p) {
+                Err(Stop::Error(e))
+                    if e.code() == SqlState::FOREIGN_KEY_VIOLATION && !self.still_asks(p) => {}
+                r => r?,
+            }
+        }
+        self.require_no_children(probes)
     }
 
     /// Those of the checks that were put off which are due now.
@@ -140,10 +159,15 @@ impl Txn {
         });
         let checked = self.check_late(&due);
         self.references.put_off = rest;
-        if checked.is_err() {
-            self.references.put_off.extend(due);
+        match checked {
+            // As those of a statement's end.
+            Ok(again) => self.references.probes.extend(again),
+            Err(stop) => {
+                self.references.put_off.extend(due);
+                return Err(stop);
+            }
         }
-        checked
+        Ok(())
     }
 
     /// 23503 where a row references what went.
@@ -159,11 +183,14 @@ impl Txn {
     }
 
     /// The rows that were written may have gone again since, and parents may have come. A table without an index for its key is read once,
-    /// for all rows that have no parent.
-    fn check_late(&mut self, due: &[FkProbe]) -> stop::Result<()> {
+    /// for all rows that have no parent. What the commit of a transaction without locks has to ask again.
+    fn check_late(&mut self, due: &[FkProbe]) -> stop::Result<Vec<FkProbe>> {
         self.require_no_children(due)?;
+        let optimistic = !self.options.locking;
         loop {
             let mut whole = Whole::new();
+            let of_parents = due.iter().filter(|p| p.kind == Side::Children);
+            let mut again: Vec<FkProbe> = of_parents.filter(|_| optimistic).cloned().collect();
             for p in due.iter().filter(|p| p.kind == Side::Parent) {
                 work(64)?;
                 let child = self.handle_of(&p.child).unwrap_or(p.child.clone());
@@ -178,11 +205,14 @@ impl Txn {
                     {
                         look_for(&mut whole, child, p);
                     }
-                    r => r?,
+                    r => {
+                        r?;
+                        again.extend(optimistic.then(|| p.clone()));
+                    }
                 }
             }
             match self.first_of(&whole, Position::MAX)? {
-                None => return Ok(()),
+                None => return Ok(again),
                 // Without an error its parent has come meanwhile: then the others are asked for again.
                 Some(p) => self.require_parent(p)?,
             }
@@ -192,6 +222,23 @@ impl Txn {
     fn is_deferred(&self, p: &FkProbe) -> bool {
         let fk = p.fk();
         self.references.deferred.is(fk.id, fk.deferral)
+    }
+
+    /// Whether the row that asks for a parent is still there: one that an earlier statement has written may have gone, or have got another parent.
+    fn still_asks(&self, p: &FkProbe) -> bool {
+        let child = self.handle_of(&p.child);
+        let child = child.filter(|c| p.written && c.storage.id == p.child.storage.id);
+        let Some(child) = child else {
+            return true;
+        };
+        let own = self.writes.of(child.storage.id);
+        let rows = own.into_iter().flat_map(|w| w.rows.values());
+        let mut rows = rows.filter_map(|w| w.row.as_deref());
+        rows.any(|row| {
+            let row = child.table.layout.row(row);
+            let mut pairs = p.fk().columns.iter().zip(&p.values);
+            pairs.all(|(c, v)| same(&row.get(*c as usize), v))
+        })
     }
 
     fn require_parent(&mut self, p: &FkProbe) -> stop::Result<()> {
@@ -532,7 +579,7 @@ impl Txn {
                     let found = newest_with_key(&parent, &key, place, me, guard);
                     let found =
                         found.filter(|r| self.writes.get(parent.storage.id, r.key()).is_none());
-                    if found.is_none() {
+                    if found.is_none() && self.still_asks(p) {
                         return self.parent_error(p, &parent);
                     }
                 }

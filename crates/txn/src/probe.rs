@@ -23,6 +23,8 @@ pub(crate) struct FkProbe {
     pub(crate) followed: bool,
     /// It is RESTRICT, or has followed: not to be put off.
     pub(crate) now: bool,
+    /// A row that the transaction has written asks, so it may go again.
+    pub(crate) written: bool,
 }
 
 /// A key of a unique index that a row was given.

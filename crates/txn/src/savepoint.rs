@@ -46,6 +46,7 @@ impl Txn {
             writes: self.writes.mark(),
             locked: self.reads.locked.len(),
             since: self.locks.since.len(),
+            probes: self.references.probes.len(),
             put_off: PutOff::First(self.references.put_off.len()),
             keys_put_off: PutOff::First(self.references.keys_put_off.len()),
             deferred: self.references.deferred.clone(),
@@ -75,6 +76,7 @@ impl Txn {
             .keys_put_off
             .restore(&mut self.references.keys_put_off);
         self.references.deferred = self.savepoints[i].deferred.clone();
+        self.references.probes.truncate(self.savepoints[i].probes);
         self.keep_guards(self.savepoints[i].writes);
         self.rollback_schema(self.savepoints[i].writes);
         self.writes.rollback(self.savepoints[i].writes);

@@ -124,6 +124,8 @@ pub(crate) struct Standing {
 pub(crate) struct References {
     /// Checks that stand at the statement's end, then (optimistic) at commit.
     pub(crate) probes: Vec<FkProbe>,
+    /// It locks nothing, and its deferred foreign keys are put off all the same: it has come from a site, and a session asks before its commit.
+    pub(crate) asked_late: bool,
     /// Those that stand at the end of the transaction, and which constraints' do.
     pub(crate) put_off: Vec<FkProbe>,
     pub(crate) deferred: Deferred,
@@ -253,6 +255,7 @@ pub(crate) struct Savepoint {
     pub(crate) writes: usize,
     pub(crate) locked: usize,
     pub(crate) since: usize,
+    pub(crate) probes: usize,
     pub(crate) put_off: PutOff<FkProbe>,
     pub(crate) keys_put_off: PutOff<NewKey>,
     pub(crate) deferred: Deferred,

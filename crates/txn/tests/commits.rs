@@ -195,6 +195,27 @@ fn a_refused_commit_leaves_nothing() {
     insert(false).unwrap();
 }
 
+/// What a transaction without locks has asked is asked again at its commit, also after a later statement that failed.
+#[test]
+fn parents_are_asked_for_again_after_a_statement_that_failed() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = World::new(FkAction::NoAction);
+    w.run(|t| t.insert(&w.parents, &parent(1, 0, 1))).unwrap();
+    let mut t = w.begin(Isolation::RepeatableRead);
+    t.insert(&w.children, &child(1, 1)).unwrap();
+    t.end_statement().unwrap();
+    t.begin_statement().unwrap();
+    t.insert(&w.children, &child(2, 99)).unwrap();
+    assert!(t.end_statement().is_err());
+    t.fail_statement();
+    w.run(|t| {
+        t.delete(&w.parents, &key(1))?;
+        Ok(())
+    })
+    .unwrap();
+    assert!(w.commit(t).is_err(), "a child without its parent");
+}
+
 #[test]
 fn a_candidate_is_certified_like_a_commit() {
     let _alone = ONE_AT_A_TIME.lock();
