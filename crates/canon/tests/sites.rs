@@ -1,6 +1,8 @@
 //! Sites: replicas that run changes of rows themselves and have the primary certify them, over real processes.
 
 mod common;
+#[path = "sites/features.rs"]
+mod features;
 #[path = "replication/helpers.rs"]
 #[allow(dead_code)]
 mod helpers;
