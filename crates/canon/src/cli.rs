@@ -144,6 +144,25 @@ enum OfCluster {
         )]
         server: String,
     },
+    /// Change a setting of the cluster while it works: synchronous_replicas, failover.max_loss, failover.degrade_after, maintenance
+    Set {
+        /// The setting and its value, such as maintenance=on; default takes it back
+        #[arg(value_name = "NAME=VALUE", value_parser = name_and_value)]
+        setting: (String, String),
+        /// Any member: HOST:PORT, or a connection string with a superuser; PGPASSWORD has its password
+        #[arg(
+            long,
+            value_name = "SERVER",
+            env = "CANON_LISTEN",
+            default_value = "127.0.0.1:5432"
+        )]
+        server: String,
+    },
+}
+
+fn name_and_value(said: &str) -> Result<(String, String), String> {
+    let (name, value) = said.split_once('=').ok_or("not NAME=VALUE")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 /// Whom to promote, and how.
@@ -253,9 +272,31 @@ fn promote(o: &Promotion) -> base::Result<()> {
 fn leave(server: &str, member: Option<&str>) -> base::Result<()> {
     let sql = match member {
         None => "SELECT canon_leave()".to_owned(),
-        Some(name) => format!("SELECT canon_leave('{}')", name.replace('\'', "''")),
+        Some(name) => format!("SELECT canon_leave({})", quoted(name)),
     };
     ask(server, "canon leave", &sql)
+}
+
+/// A constant of SQL.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn change_cluster(command: &OfCluster) -> base::Result<()> {
+    match command {
+        OfCluster::Adopt { server } => ask(server, "canon cluster adopt", "SELECT canon_adopt()"),
+        OfCluster::Set {
+            setting: (name, value),
+            server,
+        } => {
+            let sql = format!(
+                "SELECT canon_cluster_set({}, {})",
+                quoted(name),
+                quoted(value)
+            );
+            ask(server, "canon cluster set", &sql)
+        }
+    }
 }
 
 /// What `canon bench` measures beside the engine.
@@ -335,9 +376,7 @@ pub fn main() -> ExitCode {
         Command::Status { http } => return crate::status::run(&http),
         Command::Promote { options } => promote(&options),
         Command::Leave { server, member } => leave(&server, member.as_deref()),
-        Command::Cluster {
-            command: OfCluster::Adopt { server },
-        } => ask(&server, "canon cluster adopt", "SELECT canon_adopt()"),
+        Command::Cluster { command } => change_cluster(&command),
         Command::Witness { options } => server::control::witness::run(&options),
         Command::SetAside { command } => return judged(crate::set_aside::run(&command)),
         Command::Verify { what } => return judged(crate::verify::run(&what)),

@@ -156,6 +156,11 @@ fn members(
         number("canon_cluster_wanted"),
         number("canon_cluster_promised")
     );
+    let set = labelled("canon_cluster_setting");
+    let set: Vec<String> = set.into_iter().map(|(setting, _)| setting).collect();
+    if !set.is_empty() {
+        out += &format!("  set for the cluster: {}\n", set.join(", "));
+    }
     for (term, lost) in labelled("canon_failover_lost_seconds") {
         out += &format!(
             "  term {term} began without synchronous replicas: acknowledged commits of the {lost} s before it may be lost\n"
@@ -225,6 +230,8 @@ mod tests {
              canon_member_decides{member=\"a\"} 1\n\
              canon_cluster_wanted 1\ncanon_cluster_promised 1\ncanon_lease_seconds 1.25\n\
              canon_failover_lost_seconds{term=\"3\"} 1.7\n\
+             canon_cluster_setting{setting=\"synchronous_replicas=1\"} 1\n\
+             canon_cluster_setting{setting=\"maintenance=on\"} 1\n\
              canon_failover{obstacle=\"only one member votes\"} 0\n";
         let drawn = cluster(metrics);
         for line in [
@@ -232,6 +239,7 @@ mod tests {
             "b                        replica  does not vote",
             "a commit waits for 1 replicas; 1 hold each",
             "lease for 1250 ms",
+            "set for the cluster: synchronous_replicas=1, maintenance=on",
             "term 3 began without synchronous replicas: acknowledged commits of the 1.7 s before it may be lost",
             "none is named by itself: only one member votes",
         ] {

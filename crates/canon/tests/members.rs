@@ -26,6 +26,8 @@ mod operations;
 mod partitions;
 #[path = "members/restarting.rs"]
 mod restarting;
+#[path = "members/settings.rs"]
+mod settings;
 #[path = "members/sites.rs"]
 mod sites;
 #[path = "members/witness.rs"]

@@ -16,6 +16,9 @@
 //! | fewer replicas | `promised` falls here | the primary, which has applied that, waits for fewer |
 //! | a copy leaves | `promised` falls by one, as that copy may have been among those that held a commit | the primary reports again |
 //!
+//! **What is set by hand** ([`Policies`]) can be changed at any time, but `synchronous_replicas` not while a leader is chosen. The one that chooses may count
+//! by the number from before, and the primary that goes may acknowledge by the one after it.
+//!
 //! Left out on purpose: several shards, the bucket map and generations. They come with partitions.
 
 use serde::{Deserialize, Serialize};
@@ -73,6 +76,9 @@ pub struct Policies {
     /// `failover.lease`, in milliseconds: how long the primary's lease is, where it is shorter than usual. Set before there is a second member, and never changed.
     #[serde(default)]
     pub lease: Option<u64>,
+    /// No leader is chosen by itself, and the primary does not go on with fewer replicas by itself. What is chosen already goes on.
+    #[serde(default)]
+    pub maintenance: bool,
 }
 
 /// How far the data has a leader.
@@ -106,8 +112,12 @@ pub enum Command {
     Join { node: NodeId, member: Member },
     /// A member leaves. The leader of the data cannot.
     Leave { node: NodeId },
-    /// What is set by hand.
-    Set { policies: Policies },
+    /// What is set by hand. `before`: it changes these, and comes too late for others.
+    Set {
+        policies: Policies,
+        #[serde(default)]
+        before: Option<Policies>,
+    },
     /// The leader of this term wants to acknowledge commits with fewer replicas, and does so only after this entry.
     Degrade { term: u64, wanted: usize },
     /// The degraded cluster waits again for what is set.
@@ -268,10 +278,7 @@ impl Catalogue {
             _ if self.phase.is_none() => return Err(Refused::NotFounded),
             Command::Join { node, member } => self.join(*node, member)?,
             Command::Leave { node } => self.leave(*node)?,
-            Command::Set { policies } => {
-                self.policies = policies.clone();
-                self.degraded = false;
-            }
+            Command::Set { policies, before } => self.set(policies, before.as_ref())?,
             Command::Degrade { term, wanted } => {
                 if *wanted >= self.wanted || !self.leads(*term) {
                     return Err(Refused::Late);
@@ -337,6 +344,21 @@ impl Catalogue {
             self.lower(self.promised.saturating_sub(1));
         }
         self.members.remove(&node);
+        Ok(())
+    }
+
+    fn set(&mut self, policies: &Policies, before: Option<&Policies>) -> Result<(), Refused> {
+        let counts = policies.synchronous_replicas != self.policies.synchronous_replicas;
+        let chosen = matches!(self.phase, Some(Phase::Choosing { .. }));
+        // Members that did not agree on a lease before hold longer ones.
+        let lease = policies.lease != self.policies.lease && self.members.len() > 1;
+        let late = |before: &Policies| *before != self.policies || lease;
+        if before.is_some_and(late) || (counts && chosen) {
+            return Err(Refused::Late);
+        }
+        self.policies = policies.clone();
+        // The rest says nothing of whether the replicas are there.
+        self.degraded &= !counts;
         Ok(())
     }
 
@@ -425,6 +447,9 @@ impl Catalogue {
     /// How long commits wait for replicas before the cluster goes on without, in milliseconds; none: as long as it takes. Of two copies the loss of one must
     /// not stop the other one, unless it is set how many replicas must have a commit.
     pub fn degrade_after(&self) -> Option<u64> {
+        if self.policies.maintenance {
+            return None;
+        }
         let copies = self.members.values().filter(|m| m.has_copy()).count();
         let unset = self.policies.synchronous_replicas.is_none() && copies == 2;
         let after = self.policies.degrade_after;

@@ -27,6 +27,8 @@
 //! which term it knows, and the choice begins again above that one. Each copy is waited for then, up to [`BY_HAND`]: the one that leads the later term by hand
 //! stands furthest.
 //!
+//! **Maintenance.** Nothing begins by itself. What was begun ends, and a primary that gave a hand-over up on the way still asks for a choice.
+//!
 //! A new consensus leader begins anew: it draws another term and asks again. Answers to an earlier question count no more.
 //!
 //! **A new consensus leader gives the primary its chance.** It may know from the votes that no lease is left, as nothing was granted while it was elected. A primary
@@ -75,6 +77,8 @@ pub enum Obstacle {
     Site(NodeId),
     /// The copies that answer may lack more than `failover.max_loss` allows: commits of so many milliseconds; none: it is not known how many.
     Loss { within: Option<u64> },
+    /// `Policies::maintenance`.
+    Maintenance,
 }
 
 /// The consensus leader's decider. One is made at each election.
@@ -371,6 +375,9 @@ fn answers_needed(catalogue: &Catalogue, leader: NodeId) -> usize {
 
 /// Whether a leader may be looked for at all. A choice that cannot end would only take the leader away.
 fn may_begin(catalogue: &Catalogue, leader: NodeId) -> Result<(), Obstacle> {
+    if catalogue.policies().maintenance {
+        return Err(Obstacle::Maintenance);
+    }
     if catalogue.replicas_of(leader).next().is_none() {
         return Err(Obstacle::NoReplica);
     }

@@ -92,6 +92,11 @@ mod tests {
     use super::*;
     use crate::catalogue::{Kind, Member, Policies};
 
+    fn set(policies: Policies) -> Command {
+        let before = None;
+        Command::Set { policies, before }
+    }
+
     fn pair() -> Catalogue {
         let mut catalogue = Catalogue::default();
         let member = |name: &str| Member {
@@ -122,7 +127,7 @@ mod tests {
             synchronous_replicas: Some(1),
             ..Policies::default()
         };
-        for command in [Command::Leave { node: 2 }, Command::Set { policies }] {
+        for command in [Command::Leave { node: 2 }, set(policies)] {
             catalogue.apply(&command).expect("one member");
         }
         assert_eq!(catalogue.wanted(), 1);
@@ -133,6 +138,30 @@ mod tests {
             waited: 1,
         };
         assert_eq!(Waiting::new(1).tick(&catalogue, seen, 0), None);
+    }
+
+    /// In maintenance commits wait for a lost replica as long as it takes.
+    #[test]
+    fn in_maintenance_a_lost_replica_is_waited_for() {
+        let lost = Seen {
+            waits: true,
+            hold_all: 0,
+            keep_up: 0,
+            waited: 1,
+        };
+        let (mut catalogue, mut waiting) = (pair(), Waiting::new(1));
+        let long = 100_000_000_000;
+        for maintenance in [true, false] {
+            let policies = Policies {
+                maintenance,
+                ..Policies::default()
+            };
+            catalogue.apply(&set(policies)).expect("set");
+            assert_eq!(waiting.tick(&catalogue, lost, 0), None);
+            let proposed = waiting.tick(&catalogue, lost, long);
+            assert_eq!(proposed.is_some(), !maintenance, "{proposed:?}");
+            waiting = Waiting::new(1);
+        }
     }
 
     /// The replica of a primary that is never idle has never all that is acknowledged at that moment.

@@ -3,7 +3,7 @@
 use cluster::failover::stands_in_the_way;
 use cluster::{
     Action, Answer, Before, Catalogue, Command, End, Failover, Holder, Kind, Lost, Member, NodeId,
-    Obstacle, Phase, Policies, Request, Terms, Testimony,
+    Obstacle, Phase, Policies, Refused, Request, Terms, Testimony,
 };
 use std::collections::BTreeSet;
 
@@ -132,7 +132,7 @@ fn a_holder_that_takes_its_lease_for_longer_than_is_agreed_gets_none() {
         lease: Some(600),
         ..Policies::default()
     };
-    short.apply(&Command::Set { policies }).expect("taken");
+    short.apply(&set_to(policies)).expect("taken");
     let gets = |catalogue: &Catalogue, length: Option<u64>| {
         // It was elected before it knew what is agreed on.
         let mut failover = Failover::elected(Terms::default(), 0, Before::default());
@@ -151,6 +151,119 @@ fn a_holder_that_takes_its_lease_for_longer_than_is_agreed_gets_none() {
     }
 }
 
+fn set_to(policies: Policies) -> Command {
+    let before = None;
+    Command::Set { policies, before }
+}
+
+/// The primary is gone for long. What is done about it.
+fn done_long_after(catalogue: &Catalogue) -> Vec<Action> {
+    let mut failover = Failover::elected(Terms::default(), 0, Before::default());
+    failover.tick(catalogue, 0);
+    failover.tick(catalogue, 100_000_000_000)
+}
+
+/// Nothing is begun by itself. A hand-over goes, and what was begun ends.
+#[test]
+fn in_maintenance_nothing_begins_by_itself() {
+    use Kind::Server;
+    let mut three = catalogue(&[Server, Server, Server]);
+    let policies = |maintenance| Policies {
+        maintenance,
+        ..Policies::default()
+    };
+    three.apply(&set_to(policies(true))).expect("taken");
+    assert_eq!(done_long_after(&three), vec![]);
+    let all = set(&[1, 2, 3]);
+    let stands = stands_in_the_way(&three, &all, &all);
+    assert_eq!(stands, Some(Obstacle::Maintenance));
+    let handed = Command::HandOver { term: 1, to: 2 };
+    three.apply(&handed).expect("taken");
+    assert_eq!(done_long_after(&three), vec![]);
+    // The primary gave it up on the way, and asks for a choice.
+    let (after, above) = (2, 0);
+    let mut given_up = three.clone();
+    let begin = Command::Begin { after, above };
+    given_up.apply(&begin).expect("taken");
+    assert_eq!(
+        done_long_after(&given_up),
+        vec![Action::Propose(Command::Begin { after: 3, above })]
+    );
+    three.apply(&set_to(policies(false))).expect("taken");
+    assert_eq!(done_long_after(&three), vec![Action::Propose(begin)]);
+}
+
+/// The one that chooses may not know the new number yet, and the primary that goes may know it already.
+#[test]
+fn how_many_replicas_hold_a_commit_is_not_changed_while_a_leader_is_chosen() {
+    use Kind::Server;
+    let mut three = catalogue(&[Server, Server, Server]);
+    let replicas = |n| Policies {
+        synchronous_replicas: Some(n),
+        ..Policies::default()
+    };
+    three.apply(&set_to(replicas(2))).expect("taken");
+    assert_eq!(
+        (three.wanted(), three.promised()),
+        (2, 1),
+        "the primary has not reported"
+    );
+    let (term, by, change) = (1, 2, three.change());
+    let covered = Command::Covered { term, by, change };
+    three.apply(&covered).expect("taken");
+    assert_eq!(three.promised(), 2);
+    let mut chosen = three.clone();
+    let begin = Command::Begin { after: 1, above: 0 };
+    chosen.apply(&begin).expect("taken");
+    assert_eq!(chosen.apply(&set_to(replicas(1))), Err(Refused::Late));
+    assert_eq!(chosen.promised(), 2);
+    let another = Policies {
+        maintenance: true,
+        ..replicas(2)
+    };
+    chosen.apply(&set_to(another)).expect("it counts nothing");
+    // Nobody chooses: it falls before the primary, which applies this, waits for fewer. Reports that are under way come too late.
+    three.apply(&set_to(replicas(1))).expect("taken");
+    assert_eq!((three.wanted(), three.promised()), (1, 1));
+    assert_eq!(three.apply(&covered), Err(Refused::Late));
+}
+
+/// Two that change settings at the same time: the second one looks again.
+#[test]
+fn a_change_of_settings_that_are_others_by_now_comes_too_late() {
+    use Kind::Server;
+    let mut two = catalogue(&[Server, Server]);
+    let degrade = Command::Degrade { term: 1, wanted: 0 };
+    two.apply(&degrade).expect("taken");
+    let first = Policies {
+        maintenance: true,
+        ..Policies::default()
+    };
+    let change = |policies: &Policies, before: &Policies| Command::Set {
+        policies: policies.clone(),
+        before: Some(before.clone()),
+    };
+    let none = Policies::default();
+    two.apply(&change(&first, &none)).expect("taken");
+    assert!(two.degraded() && two.wanted() == 0, "it is another matter");
+    let second = Policies {
+        max_loss: Some(3000),
+        ..none.clone()
+    };
+    assert_eq!(two.apply(&change(&second, &none)), Err(Refused::Late));
+    let both = Policies {
+        max_loss: Some(3000),
+        ..first.clone()
+    };
+    two.apply(&change(&both, &first)).expect("taken");
+    let lease = Policies {
+        lease: Some(600),
+        ..both.clone()
+    };
+    let late = two.apply(&change(&lease, &both));
+    assert_eq!(late, Err(Refused::Late), "there is a second member");
+}
+
 /// Nothing is promised: the first leads, and commits wait for no replica.
 fn unpromised(max_loss: Option<u64>) -> Catalogue {
     use Kind::Server;
@@ -160,7 +273,7 @@ fn unpromised(max_loss: Option<u64>) -> Catalogue {
         max_loss,
         ..Policies::default()
     };
-    catalogue.apply(&Command::Set { policies }).expect("taken");
+    catalogue.apply(&set_to(policies)).expect("taken");
     assert_eq!(catalogue.promised(), 0);
     catalogue
 }
@@ -265,7 +378,7 @@ fn a_copy_that_cannot_lead_is_left_aside_where_enough_others_answer() {
         synchronous_replicas: Some(2),
         ..Policies::default()
     };
-    five.apply(&Command::Set { policies }).expect("taken");
+    five.apply(&set_to(policies)).expect("taken");
     let (term, by, change) = (1, 2, five.change());
     let covered = Command::Covered { term, by, change };
     five.apply(&covered).expect("taken");

@@ -159,7 +159,8 @@ fn loss(n: u64) -> Command {
         max_loss: Some(n),
         ..Policies::default()
     };
-    Command::Set { policies }
+    let before = None;
+    Command::Set { policies, before }
 }
 
 async fn three() -> World {

@@ -1,4 +1,5 @@
-//! The deciders in small worlds over an ideal log: seeded delays, cut links, pauses, crashes, clocks that drift, and members that leave and join.
+//! The deciders in small worlds over an ideal log: seeded delays, cut links, pauses, crashes, clocks that drift, members that leave and join, and settings
+//! that are changed.
 //!
 //! The consensus is a list that all see late, with a leader that is replaced now and then and does not know it. A copy's log is a list of records. The
 //! rules that hold after each event:
@@ -126,6 +127,8 @@ struct World {
     leaders: BTreeMap<u64, usize>,
     wrong: Option<String>,
     report: Report,
+    /// Commits wait for no replica.
+    lossy: bool,
 }
 
 #[derive(Default, Debug)]
@@ -142,6 +145,8 @@ struct Report {
     /// Terms that could not begin where the leader was named first, and began elsewhere.
     passed_over: usize,
     able_again: usize,
+    /// Changes of settings that were proposed.
+    set: usize,
 }
 
 impl World {
@@ -168,6 +173,7 @@ impl World {
             leaders: BTreeMap::new(),
             wrong: None,
             report: Report::default(),
+            lossy,
             dice,
         };
         let members = 3 + world.below(2) as usize;
@@ -202,8 +208,8 @@ impl World {
             });
             // The founder says it before another one joins.
             if i == 0 {
-                let policies = policies.clone();
-                world.commit(Command::Set { policies });
+                let (policies, before) = (policies.clone(), None);
+                world.commit(Command::Set { policies, before });
             }
         }
         let before = Before {
@@ -764,9 +770,39 @@ impl World {
         self.send(elected, elected, Event::Propose(Some(election), command));
     }
 
+    /// Some setting becomes another one. A node proposes that by what it knows of them.
+    fn change_settings(&mut self, i: usize) {
+        let catalogue = &self.nodes[i].catalogue;
+        if catalogue.phase().is_none() {
+            return;
+        }
+        let before = catalogue.policies().clone();
+        let mut policies = before.clone();
+        match self.below(3) {
+            // More could not be had, where a copy is lost.
+            0 if !self.lossy => {
+                let copies = self.truth.members().values().filter(|m| m.has_copy());
+                let most = copies.count().saturating_sub(1).min(2) as u64;
+                let n = self.below(most + 1) as usize;
+                policies.synchronous_replicas = (n > 0).then_some(n);
+            }
+            1 if !self.lossy => policies.degrade_after = (self.below(2) == 0).then_some(400),
+            _ => policies.maintenance = !policies.maintenance && self.below(2) == 0,
+        }
+        if policies != before {
+            self.report.set += 1;
+            let before = Some(before);
+            let command = Command::Set { policies, before };
+            self.send(i, self.elected, Event::Propose(None, command));
+        }
+    }
+
     /// Something goes wrong; most of it heals.
     fn chaos(&mut self) {
         let i = self.below(self.nodes.len() as u64) as usize;
+        if self.below(8) == 0 {
+            self.change_settings(i);
+        }
         match self.below(12) {
             11 if self.below(2) == 0 => {
                 // Of several, so that one that is named is among them.
@@ -891,12 +927,13 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
         sum.left += report.left;
         sum.passed_over += report.passed_over;
         sum.able_again += report.able_again;
+        sum.set += report.set;
     }
     println!("{sum:?}");
     assert!(sum.acknowledged > 50_000 && sum.reads > 50_000, "{sum:?}");
     assert!(sum.failovers > 500 && sum.degraded > 20, "{sum:?}");
     assert!(sum.handed_over > 500 && sum.overtaken > 500, "{sum:?}");
-    assert!(sum.left > 200, "{sum:?}");
+    assert!(sum.left > 200 && sum.set > 1000, "{sum:?}");
     assert!(sum.passed_over > 20 && sum.able_again > 20, "{sum:?}");
     assert_eq!(sum.lost, 0, "{sum:?}");
     let mut lossy = Report::default();

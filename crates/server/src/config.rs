@@ -13,6 +13,7 @@ mod secrets;
 mod table;
 mod variables;
 
+pub(crate) use said::Said;
 pub use secrets::{refuse_passwords, without_password};
 pub use table::{LogFormat, Overrides};
 pub use variables::check_variables;
@@ -26,7 +27,7 @@ use node::Certification;
 use node::splits::adjust::Adjust;
 use node::splits::balance::Balance;
 use replica::replay::Policy;
-use said::{Said, bad};
+use said::bad;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
@@ -192,7 +193,7 @@ fn log_level(said: &Said<String>) -> Result<String> {
 }
 
 /// A primary that is cut off acknowledges for as long as its lease lasts, and the copies are asked after that.
-fn max_loss(said: &Said<String>) -> Result<Option<Duration>> {
+pub(crate) fn max_loss(said: &Said<String>) -> Result<Option<Duration>> {
     match said.if_any().map(|_| said.time()).transpose()? {
         Some(time) if time < LEAST_LOSS => Err(said.bad("at least 3s")),
         time => Ok(time),

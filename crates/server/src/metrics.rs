@@ -275,6 +275,15 @@ fn members(p: &mut Page, t: &Together) {
         "Whether commits wait for fewer replicas than they should.",
         u8::from(t.degraded),
     );
+    p.head(
+        "canon_cluster_setting",
+        "gauge",
+        "Per setting of the cluster that was set: its value, as a label.",
+    );
+    for setting in &t.settings {
+        let setting = label(setting);
+        _ = writeln!(p.0, "canon_cluster_setting{{setting=\"{setting}\"}} 1");
+    }
     if let Some((term, within)) = t.lost {
         p.head(
             "canon_failover_lost_seconds",

@@ -36,6 +36,8 @@ pub enum MembershipChange {
     Leave(Option<String>),
     /// Replicas that follow this primary by hand become members.
     Adopt,
+    /// A setting of the cluster, by name, gets this value.
+    Set(String, String),
 }
 
 /// Asked every few milliseconds by what waits on its thread: an error (the statement was cancelled) ends the wait.

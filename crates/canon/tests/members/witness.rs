@@ -3,7 +3,7 @@
 use super::*;
 
 /// A member without data, which answers no query.
-fn witness(name: &str, join: &Server) -> Node {
+pub fn witness(name: &str, join: &Server) -> Node {
     let http = free_port();
     let at = format!("127.0.0.1:{http}");
     let join = format!("{}:{}", join.host, join.port);

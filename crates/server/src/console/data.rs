@@ -94,6 +94,7 @@ struct Neighbour {
 struct ClusterSeen {
     members: Vec<Member>,
     wanted: usize,
+    settings: Vec<String>,
     promised: usize,
     degraded: bool,
     lease: Option<f64>,
@@ -334,6 +335,7 @@ fn cluster(t: Together) -> ClusterSeen {
         wanted: t.wanted,
         promised: t.promised,
         degraded: t.degraded,
+        settings: t.settings,
         lease: t.lease.map(|l| l.as_secs_f64()),
         obstacle: t.obstacle,
     }

@@ -2,6 +2,7 @@
 
 use super::Seat;
 use super::outsider::takes_no_part;
+use super::settings::written;
 use super::words::{
     ASKED, Identity, Joined, Joining, LEASES, NO_LEASES, OF_MEMBER, Question, level, system,
     wait_for,
@@ -70,6 +71,9 @@ impl Members for Seat {
                 "the copy here was taken anew, and has not yet all that the primary had".to_owned(),
             ),
             _ if decides.is_none() => Some("the members reach no majority".to_owned()),
+            Some(Obstacle::Maintenance) => {
+                Some("maintenance is on: canon cluster set maintenance=off ends it".to_owned())
+            }
             Some(Obstacle::NoReplica) => Some("there is no other copy".to_owned()),
             Some(Obstacle::Votes { .. }) if voters.len() < MOST_VOTERS => Some(
                 "only one member votes: a third server, or a witness, would make it three"
@@ -105,6 +109,7 @@ impl Members for Seat {
             wanted: catalogue.wanted(),
             promised: catalogue.promised(),
             degraded: catalogue.degraded(),
+            settings: written(catalogue.policies()),
             lost: catalogue
                 .lost()
                 .map(|l| (l.term, Duration::from_millis(l.within))),
@@ -345,7 +350,9 @@ impl Seat {
         if said || policies == Policies::default() || catalogue.members().len() > 1 {
             return Ok(());
         }
-        let set = Command::Set { policies };
+        // Another one that says it first, or changes it, is heard.
+        let before = Some(catalogue.policies().clone());
+        let set = Command::Set { policies, before };
         let set = member.consensus().propose(set).await;
         set.map(drop).map_err(system)
     }

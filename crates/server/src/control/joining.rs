@@ -155,7 +155,7 @@ impl Seat {
         if own_loss.is_some() && own_loss != agreed_loss {
             let agreed = agreed_loss.map_or("none".into(), |ms| format!("{ms}ms"));
             warn!(
-                "failover.max_loss is not taken: the cluster has a setting of its own ({agreed}), which was made when it was founded"
+                "failover.max_loss is not taken: the cluster has a setting of its own ({agreed}), which canon cluster set changes"
             );
         }
         let own_lease = self.own_policies().lease;
@@ -173,7 +173,7 @@ impl Seat {
             let agreed =
                 agreed.map_or("that it follows from the members".into(), |n| n.to_string());
             warn!(
-                "synchronous_replicas = {own} is not taken: the cluster has a setting of its own ({agreed}), which was made when it was founded"
+                "synchronous_replicas = {own} is not taken: the cluster has a setting of its own ({agreed}), which canon cluster set changes"
             );
         }
     }

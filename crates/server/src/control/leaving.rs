@@ -46,13 +46,14 @@ impl Seat {
         let seat = self.shared().ok_or_else(|| system("the server stops"))?;
         let (told, heard) = std::sync::mpsc::channel();
         let limit = match change {
-            MembershipChange::Leave(_) => CHANGE,
+            MembershipChange::Leave(_) | MembershipChange::Set(..) => CHANGE,
             MembershipChange::Adopt => ADOPT,
         };
         self.runtime.spawn(async move {
             _ = told.send(match change {
                 MembershipChange::Leave(name) => seat.leave(name.as_deref()).await,
                 MembershipChange::Adopt => seat.adopt().await,
+                MembershipChange::Set(name, value) => seat.set(&name, &value).await,
             });
         });
         let until = Instant::now() + limit;

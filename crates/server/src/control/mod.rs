@@ -9,6 +9,7 @@
 //! roads.rs        connections to other nodes, for questions
 //! hand_over.rs    a planned change of the primary
 //! leaving.rs      a member that leaves
+//! settings.rs     settings of the cluster, changed while it works
 //! moving.rs       a member at another address than before
 //! witness.rs      `canon witness`: a member without data
 //! outsider.rs     a server that follows by hand, and is no member
@@ -33,6 +34,7 @@ mod moving;
 mod outsider;
 mod roads;
 mod seat;
+mod settings;
 pub mod witness;
 mod words;
 

@@ -52,6 +52,8 @@ pub struct Together {
     pub wanted: usize,
     pub promised: usize,
     pub degraded: bool,
+    /// What is set for the cluster, each as `NAME=VALUE`.
+    pub settings: Vec<String>,
     /// The last fail-over that may have lost commits that were acknowledged: the term that it began, and within which time before it.
     pub lost: Option<(u64, Duration)>,
     /// How long the lease is held, where this node leads.

@@ -146,6 +146,12 @@ pub(super) fn register(r: &mut Registry) {
         let adopt = MembershipChange::Adopt;
         c.session.change_membership(adopt).map(Value::from)
     });
+    // A setting of the cluster gets this value.
+    r.f("canon_cluster_set", &[TEXT, TEXT], TEXT, VOL, |a, c| {
+        let said = |i: usize| a[i].as_str().unwrap_or_default().to_owned();
+        let set = MembershipChange::Set(said(0), said(1));
+        c.session.change_membership(set).map(Value::from)
+    });
     r.f("canon_promote", &[], TEXT, VOL, canon_promote);
     r.f("canon_promote", &[BOOL], TEXT, VOL, canon_promote);
     r.does(AT_PRIMARY, &["canon_txn_status"]);
@@ -157,6 +163,7 @@ pub(super) fn register(r: &mut Registry) {
             "canon_unseal",
             "canon_leave",
             "canon_adopt",
+            "canon_cluster_set",
         ],
     );
 }

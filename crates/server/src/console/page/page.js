@@ -153,6 +153,7 @@ function facts(d) {
   if (c) {
     if (c.lease != null) all.push([c.lease > 0 ? 'good' : 'bad', `This primary holds its lease for ${seconds(c.lease)}.`]);
     all.push(c.obstacle ? ['warn', `If the primary is lost, none is named by itself: ${c.obstacle}.`] : ['good', 'If the primary is lost, another one is named by itself.']);
+    if (c.settings.length) all.push(['', `Set for the cluster: ${c.settings.join(', ')}.`]);
     all.push([c.degraded ? 'warn' : '', `A commit waits for ${count(c.wanted, 'replica')}. Each one that was acknowledged is at ${count(c.promised, 'replica')}.`]);
   } else if (d.node) {
     all.push(['', `A durable commit waits for ${count(d.node.synchronous, 'replica')}.`]);

@@ -1,0 +1,242 @@
+//! What the members agree on about their cluster, changed while it works (`canon cluster set NAME=VALUE`).
+//!
+//! ```text
+//! any member   canon_cluster_set(name, value) ──▶ checked against the catalogue ──▶ Command::Set { all settings, those that it changes }
+//! ```
+//! A command names the settings that it changes. Where these are others by now it changes nothing, and the member looks again. So of two that change two settings at the
+//! same time neither is lost.
+//!
+//! | setting | is |
+//! |---|---|
+//! | `synchronous_replicas` | how many replicas a commit waits for; `default`: 1 as soon as there is a second copy |
+//! | `failover.max_loss` | what a fail-over may lose where no replica has to have a commit; `default`: there is none then |
+//! | `failover.degrade_after` | how long commits wait for a replica before the members agree to go on without it; `default`: [`::cluster::Catalogue::degrade_after`] |
+//! | `maintenance` | `on`: no other primary is named by itself, and commits wait for replicas as long as it takes |
+//!
+//! Left out on purpose: `failover.lease`, which holds from the founding on, and whether sites may lead, as sites are no members.
+
+use super::Seat;
+use super::words::system;
+use crate::config::{Said, max_loss};
+use ::cluster::{Catalogue, Command, Policies, Refused};
+use base::{Error, Result, SqlState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// How long the members may take to agree: an election and a fail-over.
+const AGREE: Duration = Duration::from_secs(10);
+/// Between two tries, and two looks.
+const AGAIN: Duration = Duration::from_millis(20);
+/// The most replicas that a commit may wait for, as in the configuration.
+const MOST: usize = 16;
+/// A pause of a replica is no reason to go on without it.
+const LEAST_WAIT: Duration = Duration::from_millis(500);
+
+fn time(ms: u64) -> String {
+    match ms % 1000 {
+        0 => format!("{}s", ms / 1000),
+        _ => format!("{ms}ms"),
+    }
+}
+
+/// What is set for the cluster, as it is written; nothing for what follows from the members.
+pub(super) fn written(policies: &Policies) -> Vec<String> {
+    let replicas = policies.synchronous_replicas;
+    let settings = [
+        replicas.map(|n| format!("synchronous_replicas={n}")),
+        (policies.max_loss).map(|ms| format!("failover.max_loss={}", time(ms))),
+        (policies.degrade_after).map(|ms| format!("failover.degrade_after={}", time(ms))),
+        (policies.lease).map(|ms| format!("failover.lease={}", time(ms))),
+        policies.maintenance.then(|| "maintenance=on".to_owned()),
+    ];
+    settings.into_iter().flatten().collect()
+}
+
+/// The settings with this one as it is said.
+fn changed(before: &Policies, name: &str, value: &str) -> Result<Policies> {
+    let said = |key| Said {
+        key,
+        value: Some(value.trim().to_owned()).filter(|v| v != "default"),
+    };
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let mut policies = before.clone();
+    match name.trim() {
+        "synchronous_replicas" => {
+            let said = said("synchronous_replicas");
+            let wrong = || said.bad("0 to 16, or default");
+            let n = said
+                .if_any()
+                .map(|n| n.parse::<usize>().map_err(|_| wrong()));
+            let n = n.transpose()?;
+            if n.is_some_and(|n| n > MOST) {
+                return Err(wrong());
+            }
+            policies.synchronous_replicas = n;
+        }
+        "failover.max_loss" => {
+            policies.max_loss = max_loss(&said("failover.max_loss"))?.map(millis)
+        }
+        "failover.degrade_after" => {
+            let said = said("failover.degrade_after");
+            let time = said.if_any().map(|_| said.time()).transpose()?;
+            if time.is_some_and(|t| t < LEAST_WAIT) {
+                return Err(said.bad("at least 500ms"));
+            }
+            policies.degrade_after = time.map(millis);
+        }
+        "maintenance" => {
+            let said = said("maintenance");
+            policies.maintenance = match said.text() {
+                "on" => true,
+                "off" | "" => false,
+                _ => return Err(said.bad("on or off")),
+            };
+        }
+        "failover.lease" => {
+            let what = "failover.lease holds from the founding of a cluster on";
+            return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what));
+        }
+        name => {
+            let what = format!("unrecognized cluster setting \"{name}\"");
+            return Err(Error::new(SqlState::UNDEFINED_OBJECT, what).hint(
+                "There are synchronous_replicas, failover.max_loss, failover.degrade_after and maintenance.",
+            ));
+        }
+    }
+    Ok(policies)
+}
+
+/// An error where no commit could be acknowledged any more.
+fn fits(catalogue: &Catalogue, policies: &Policies) -> Result<()> {
+    let copies = catalogue.members().values().filter(|m| m.has_copy());
+    let others = copies.count().saturating_sub(1);
+    let now = catalogue.policies().synchronous_replicas;
+    match policies.synchronous_replicas {
+        Some(n) if n > others && now != Some(n) => {
+            let what = format!(
+                "synchronous_replicas = {n}: every commit would wait, as there are {others} other copies"
+            );
+            Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What it means from now on.
+fn means(catalogue: &Catalogue) -> String {
+    let policies = catalogue.policies();
+    let set = match written(policies) {
+        all if all.is_empty() => "Nothing is set for the cluster.".to_owned(),
+        all => format!("Set for the cluster: {}.", all.join(", ")),
+    };
+    if policies.maintenance {
+        return format!(
+            "{set}\nNo other primary is named by itself, and commits wait for replicas as long as it takes."
+        );
+    }
+    let wanted = match catalogue.wanted() {
+        0 => "no replica".to_owned(),
+        1 => "1 replica".to_owned(),
+        n => format!("{n} replicas"),
+    };
+    let degrades = match (catalogue.wanted(), catalogue.degrade_after()) {
+        (1.., Some(ms)) => format!(", for {} at most", time(ms)),
+        (1.., None) => ", as long as it takes".to_owned(),
+        (0, _) => String::new(),
+    };
+    format!("{set}\nCommits wait for {wanted}{degrades}.")
+}
+
+impl Seat {
+    /// Changes this setting of the cluster. What it means, in words.
+    pub(super) async fn set(self: Arc<Seat>, name: &str, value: &str) -> Result<String> {
+        let until = Instant::now() + AGREE;
+        let not_now = |what| Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what);
+        loop {
+            let founded = self.catalogue().filter(|c| c.phase().is_some());
+            let (Some(catalogue), Some(member)) = (founded, self.member.get()) else {
+                let what = "this server is no member of a cluster that runs itself";
+                return Err(not_now(what).hint("Its configuration says what holds for it."));
+            };
+            let before = catalogue.policies().clone();
+            let policies = changed(&before, name, value)?;
+            // Also where an answer was lost, and this node knows by now what was agreed on.
+            if policies == before {
+                return Ok(means(&catalogue));
+            }
+            fits(&catalogue, &policies)?;
+            let command = Command::Set {
+                policies,
+                before: Some(before),
+            };
+            let why = match member.propose(command).await {
+                Some(Ok(())) => {
+                    info!(
+                        name,
+                        value, "the members have agreed on a setting of the cluster"
+                    );
+                    "the members have agreed, and this one does not know it yet"
+                }
+                // They are others by now, as is known here soon; or a primary is being chosen.
+                Some(Err(Refused::Late)) => "the members are about to agree on a primary",
+                Some(Err(why)) => return Err(system(format!("{why:?}"))),
+                None => "it is not known whether the members have agreed on that",
+            };
+            if Instant::now() > until {
+                return Err(not_now(why).hint("canon status shows what is set. Ask again."));
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(said: &[(&str, &str)]) -> Vec<String> {
+        let mut policies = Policies::default();
+        for (name, value) in said {
+            policies = changed(&policies, name, value).expect("taken");
+        }
+        written(&policies)
+    }
+
+    #[test]
+    fn settings_are_read_as_they_are_written() {
+        let all = [
+            ("synchronous_replicas", "2"),
+            ("failover.max_loss", "5s"),
+            ("failover.degrade_after", "1500ms"),
+            ("maintenance", "on"),
+        ];
+        let mut wanted: Vec<_> = all.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        assert_eq!(after(&all), wanted);
+        let without = [&all[..], &[("maintenance", "off")]].concat();
+        wanted.pop();
+        assert_eq!(after(&without), wanted);
+        let defaults = all.map(|(name, _)| (name, "default"));
+        assert_eq!(after(&[&all[..], &defaults].concat()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (name, value) in [
+            ("synchronous_replicas", "17"),
+            ("synchronous_replicas", "-1"),
+            ("synchronous_replicas", "many"),
+            ("failover.max_loss", "1s"),
+            ("failover.max_loss", "soon"),
+            ("failover.degrade_after", "100ms"),
+            ("failover.degrade_after", "0"),
+            ("maintenance", "maybe"),
+            ("failover.lease", "600ms"),
+            ("sites_may_lead", "on"),
+            ("", ""),
+        ] {
+            let done = changed(&Policies::default(), name, value);
+            assert!(done.is_err(), "{name}={value}: {done:?}");
+        }
+    }
+}
