@@ -93,7 +93,7 @@ enum Command {
     /// One endpoint before several nodes: balances, follows promotions, and a client notices no more than one error
     Proxy {
         #[command(flatten)]
-        options: Box<proxy::Options>,
+        options: Box<crate::endpoint::Endpoint>,
     },
     /// Print a configuration file with every key and its default
     Config,
@@ -383,7 +383,7 @@ pub fn main() -> ExitCode {
         Command::Backup { options } => return judged(crate::backup::back_up(&options)),
         Command::Restore { options } => return judged(crate::backup::restore(&options)),
         Command::Copy { places } => return judged(crate::copy::run(&places)),
-        Command::Proxy { options } => proxy::run(*options),
+        Command::Proxy { options } => crate::endpoint::run(*options),
         Command::Config => {
             print!("{COMMENTED}");
             Ok(())

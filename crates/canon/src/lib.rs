@@ -19,6 +19,8 @@ mod copy;
 #[cfg(feature = "wire")]
 mod demo;
 #[cfg(feature = "wire")]
+mod endpoint;
+#[cfg(feature = "wire")]
 mod set_aside;
 #[cfg(feature = "wire")]
 mod status;

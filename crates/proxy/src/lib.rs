@@ -52,24 +52,23 @@ fn bad(key: &str, v: &str, why: &str) -> Error {
     )
 }
 
-/// Runs a proxy until it is told to stop.
-pub fn run(options: Options) -> Result<()> {
+/// What a process needs before it is a proxy: a log, and files.
+pub fn prepare(options: &Options) {
     let filter = tracing_subscriber::EnvFilter::new(&options.log_level);
     _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .try_init();
-    raise_open_files(&options);
-    let runtime = service::runtime()?;
-    runtime.block_on(async {
-        let proxy = Running::start(options).await?;
-        let name = service::stop_signal().await?;
-        info!(signal = name, "stopping");
-        proxy.stop().await;
-        Ok::<(), Error>(())
-    })?;
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    raise_open_files(options);
+}
+
+/// Runs a proxy until it is told to stop. Call inside of a runtime with several threads.
+pub async fn serve(options: Options) -> Result<()> {
+    let proxy = Running::start(options).await?;
+    let name = service::stop_signal().await?;
+    info!(signal = name, "stopping");
+    proxy.stop().await;
     Ok(())
 }
 

@@ -234,3 +234,77 @@ async fn a_directory_is_a_servers_or_a_witness() {
     let said = w.server.log_tail();
     assert!(said.contains("start it with canon witness"), "{said}");
 }
+
+/// `canon proxy`, which ends with the test.
+struct Proxy(std::process::Child);
+
+impl Proxy {
+    fn start(arguments: &[&str]) -> Proxy {
+        let started = Command::new(env!("CARGO_BIN_EXE_canon"))
+            .arg("proxy")
+            .args(arguments)
+            .spawn();
+        Proxy(started.expect("canon runs"))
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// The third vote comes from the machine of the proxy, and goes with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_has_a_witness_in_its_process() {
+    if skip() {
+        return;
+    }
+    let a = node("a", None, &[]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let scratch = tempfile::tempdir().expect("a directory");
+    let directory = scratch.path().join("witness");
+    let directory = directory.to_str().expect("a name");
+    let secret = common::cluster_secret(scratch.path());
+    let secret = secret.to_str().expect("a name");
+    let (door, votes) = (free_port(), free_port());
+    let listen = format!("127.0.0.1:{door}");
+    let votes = format!("127.0.0.1:{votes}");
+    let all = format!("{},{}", at(&a), at(&b));
+    let nodes_and = ["--nodes", &all, "--listen", &listen];
+    let mut arguments = nodes_and.to_vec();
+    arguments.extend(["--cluster-secret-file", secret, "--witness", directory]);
+    let (said, why) = canon(&[&["proxy"], &arguments[..]].concat());
+    assert!(!said && why.contains("--witness-listen"), "{why}");
+    arguments.extend(["--witness-listen", &votes]);
+    let proxy = Proxy::start(&arguments);
+    for n in [&a, &b] {
+        can_fail_over(n).await;
+    }
+    let mut nodes = [a, b];
+    prepare(&nodes).await;
+    let mut config = tokio_postgres::Config::new();
+    config.host("127.0.0.1").port(door);
+    config.user("canon").dbname("canon");
+    let writers = Writers::start_at(vec![config], 2, 1);
+    writers.more(30, &nodes).await;
+    nodes[0].server.kill();
+    writers.more(30, &nodes).await;
+    nodes[0].server.launch();
+    nodes[0].server.ready().await;
+    can_fail_over(&nodes[0]).await;
+    // It comes back with what it has voted.
+    drop(proxy);
+    says(&nodes[0], "a vote is missing", |m| {
+        m.contains("canon_failover{obstacle=\"of 2 votes")
+    })
+    .await;
+    let _proxy = Proxy::start(&arguments);
+    can_fail_over(&nodes[0]).await;
+    writers.more(30, &nodes).await;
+    let acknowledged = writers.end().await;
+    for n in &nodes {
+        has_all(n, &acknowledged).await;
+    }
+}

@@ -6,7 +6,9 @@
 //! ```
 //! Its listeners take connections of members only. Clients are told 57P03, so that libpq goes on to the next host.
 //!
-//! Left out on purpose: a witness inside of the proxy, and one witness for several clusters.
+//! It runs in a process of its own, or in the one of a proxy ([`Beside`]).
+//!
+//! Left out on purpose: one witness for several clusters.
 
 use super::Seat;
 use super::joining::join;
@@ -21,6 +23,7 @@ use base::{Error, Result, SqlState};
 use clap::{Args, FromArgMatches};
 use env::Env;
 use service::{http, runtime, stop_signal, system};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{error, info};
@@ -98,12 +101,19 @@ impl FromArgMatches for WitnessOptions {
 pub fn run(options: &WitnessOptions) -> Result<()> {
     let config = Config::load(&options.0)?;
     start_logging(&config);
-    if config.replica_of.is_some() {
-        let what = "a witness has no data and follows no server: leave replica_of out";
-        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what));
-    }
     let runtime = runtime()?;
-    runtime.block_on(serve(&config))?;
+    runtime.block_on(async {
+        let witness = Witness::begin(&config).await?;
+        let done = tokio::select! {
+            name = stop_signal() => {
+                info!(signal = name?, "stopping");
+                Ok(())
+            }
+            done = witness.ended() => done,
+        };
+        witness.stop().await;
+        done
+    })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
 }
@@ -118,64 +128,120 @@ fn door_to(seat: &Seat) -> Result<Primary> {
     Primary::parse(&at).map_err(|why| Error::new(SqlState::INVALID_PARAMETER_VALUE, why))
 }
 
-async fn serve(config: &Config) -> Result<()> {
-    refuse_plain_network(config)?;
-    let env = Env::os();
-    let io = |e: std::io::Error| system(format!("{}: {e}", config.data.display()));
-    let _lock = tokio::task::block_in_place(|| {
-        env.disk.create_dir_all(&config.data)?;
-        let lock = env.disk.lock_dir(&config.data)?;
-        env.disk.make_private(&config.data).map(|_| lock)
-    })
-    .map_err(io)?;
-    let seat = Seat::open_as(config, Kind::Witness).await?;
-    // As of a node that is given a copy of the secret: a witness makes none up.
-    let joining = seat.named(Some(door_to(&seat)?));
-    let membership = Arc::new(Membership::of(&joining, &env)?);
-    tokio::task::block_in_place(|| membership.keep(&config.data))?;
-    _ = seat.membership.set(membership.clone());
-    let metrics = Arc::new(Metrics::default());
-    let pages = Arc::new(Pages::new(metrics.clone(), config.entrance.clone()));
-    for address in &config.http {
-        tokio::spawn(http::serve(bind(address).await?, pages.clone()));
+/// What another program of this house says of the witness that runs in its process.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    pub data: PathBuf,
+    pub listen: String,
+    /// A server of the cluster.
+    pub join: String,
+    pub secret_file: Option<PathBuf>,
+    /// Certificate and key.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    pub tls_cluster_ca: Option<PathBuf>,
+    pub allow_plain_network: bool,
+}
+
+impl Beside {
+    /// The same as a configuration. Variables and files of servers say nothing here.
+    pub fn config(self) -> Result<Config> {
+        let (certificate, key) = self.tls.unzip();
+        Config::load(&Overrides {
+            data: Some(self.data),
+            listen: Some(self.listen),
+            join: Some(self.join),
+            cluster_secret_file: self.secret_file,
+            tls_certificate: certificate,
+            tls_key: key,
+            tls_cluster_ca: self.tls_cluster_ca,
+            allow_plain_network: self.allow_plain_network,
+            ..Overrides::default()
+        })
     }
-    let mut listeners = Vec::new();
-    for address in &config.listen {
-        listeners.push(bind(address).await?);
+}
+
+/// A witness that runs.
+pub struct Witness {
+    seat: Arc<Seat>,
+    room: WaitingRoom,
+    metrics: Arc<Metrics>,
+    _lock: env::DirLock,
+}
+
+impl Witness {
+    /// Starts one. Call inside of a runtime with several threads.
+    pub async fn begin(config: &Config) -> Result<Witness> {
+        if config.replica_of.is_some() {
+            let what = "a witness has no data and follows no server: leave replica_of out";
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what));
+        }
+        refuse_plain_network(config)?;
+        let env = Env::os();
+        let io = |e: std::io::Error| system(format!("{}: {e}", config.data.display()));
+        let lock = tokio::task::block_in_place(|| {
+            env.disk.create_dir_all(&config.data)?;
+            let lock = env.disk.lock_dir(&config.data)?;
+            env.disk.make_private(&config.data).map(|_| lock)
+        })
+        .map_err(io)?;
+        let seat = Seat::open_as(config, Kind::Witness).await?;
+        // As of a node that is given a copy of the secret: a witness makes none up.
+        let joining = seat.named(Some(door_to(&seat)?));
+        let membership = Arc::new(Membership::of(&joining, &env)?);
+        tokio::task::block_in_place(|| membership.keep(&config.data))?;
+        _ = seat.membership.set(membership.clone());
+        let metrics = Arc::new(Metrics::default());
+        let pages = Arc::new(Pages::new(metrics.clone(), config.entrance.clone()));
+        for address in &config.http {
+            tokio::spawn(http::serve(bind(address).await?, pages.clone()));
+        }
+        let mut listeners = Vec::new();
+        for address in &config.listen {
+            listeners.push(bind(address).await?);
+        }
+        let tls = config.entrance.tls.clone();
+        if let Some(tls) = &tls {
+            tokio::spawn(tls.clone().keep(say_certificates));
+        }
+        let why = "this is a witness: it votes and has no data".to_owned();
+        let door = Door {
+            membership,
+            members: seat.clone(),
+        };
+        let room = WaitingRoom::with_door(listeners, why, door, tls);
+        _ = metrics.witness.set(seat.clone());
+        metrics.phase.serving();
+        info!(version = env!("CARGO_PKG_VERSION"), directory = %config.data.display(), "a witness is ready");
+        let joins = seat.clone();
+        tokio::spawn(async move { join(&joins).await });
+        Ok(Witness {
+            seat,
+            room,
+            metrics,
+            _lock: lock,
+        })
     }
-    let tls = config.entrance.tls.clone();
-    if let Some(tls) = &tls {
-        tokio::spawn(tls.clone().keep(say_certificates));
+
+    /// Ready when it is to stop: it has left its cluster, or cannot go on, and why.
+    pub async fn ended(&self) -> Result<()> {
+        tokio::select! {
+            () = self.seat.left() => {
+                info!("this witness has left its cluster; stopping");
+                Ok(())
+            }
+            e = self.seat.ended() => {
+                error!("{}; stopping", e.fields().message);
+                Err(e)
+            }
+        }
     }
-    let why = "this is a witness: it votes and has no data".to_owned();
-    let door = Door {
-        membership,
-        members: seat.clone(),
-    };
-    let room = WaitingRoom::with_door(listeners, why, door, tls);
-    _ = metrics.witness.set(seat.clone());
-    metrics.phase.serving();
-    info!(version = env!("CARGO_PKG_VERSION"), directory = %config.data.display(), "a witness is ready");
-    let joins = seat.clone();
-    tokio::spawn(async move { join(&joins).await });
-    let done = tokio::select! {
-        name = stop_signal() => {
-            info!(signal = name?, "stopping");
-            Ok(())
-        }
-        () = seat.left() => {
-            info!("this witness has left its cluster; stopping");
-            Ok(())
-        }
-        e = seat.ended() => {
-            error!("{}; stopping", e.fields().message);
-            Err(e)
-        }
-    };
-    metrics.phase.stopping();
-    drop(room.close().await);
-    seat.stop().await;
-    done
+
+    /// Ends it.
+    pub async fn stop(self) {
+        self.metrics.phase.stopping();
+        drop(self.room.close().await);
+        self.seat.stop().await;
+    }
 }
 
 #[cfg(test)]
