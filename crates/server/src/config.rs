@@ -234,8 +234,9 @@ impl Config {
 
     /// What the values have to be together.
     fn fits(&self) -> Result<()> {
-        if self.site && self.replica_of.is_none() {
-            return Err(bad("site", "true", "a site is a replica: say replica_of"));
+        if self.site && self.replica_of.is_none() && self.join.is_none() {
+            let why = "a site follows a primary: say join, or replica_of";
+            return Err(bad("site", "true", why));
         }
         if let (Some(_), Some(join)) = (&self.replica_of, &self.join) {
             let why =

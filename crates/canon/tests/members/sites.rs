@@ -54,6 +54,62 @@ async fn a_site_waits_out_a_fail_over_until_it_is_told_of_the_next_primary() {
     }
 }
 
+/// The site is no member, and joins at one: it finds the primary by that one's word, and the next primary by the word of any other. Its sessions go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_site_that_joins_follows_fail_overs_by_itself() {
+    if skip() {
+        return;
+    }
+    let mut nodes = of_three(&[]).await;
+    prepare(&nodes).await;
+    let join = Some(&nodes[2].server);
+    let mut d = node("d", join, &[("CANON_SITE", "true")]).await;
+    follows(&d).await;
+    let none = |m: &str| !m.contains("canon_member_votes{member=\"d\"}");
+    says(&nodes[0], "a site is no member", none).await;
+    let c = d.server.connect().await;
+    let process = one(&c, "SELECT pg_backend_pid()").await;
+    let here = Writers::start_at(vec![d.server.config()], 2, 1);
+    here.more(30, &nodes).await;
+    nodes[0].server.kill();
+    here.more(30, &nodes).await;
+    nodes[0].server.launch();
+    nodes[0].server.ready().await;
+    follows(&nodes[0]).await;
+    can_fail_over(&nodes[0]).await;
+
+    // The server at which it has joined leads, and is lost.
+    if leader(&nodes) != Some(2) {
+        let (done, said) = canon(&["promote", "--server", &at(&nodes[2])]);
+        assert!(done, "{said}");
+    }
+    here.more(30, &nodes).await;
+    can_fail_over(&nodes[0]).await;
+    nodes[2].server.kill();
+    here.more(30, &nodes).await;
+    assert_eq!(one(&c, "SELECT pg_backend_pid()").await, process);
+    let written = c.batch_execute("INSERT INTO kept VALUES (-1)").await;
+    written.expect("the session goes on");
+
+    // It is started while the server is down at which it has joined.
+    d.server.kill();
+    d.server.launch();
+    d.server.ready().await;
+    follows(&d).await;
+    here.more(30, &nodes[..2]).await;
+    let (done, said) = canon(&["promote", "--server", &at(&d)]);
+    assert!(!done && said.contains("is no member"), "{said}");
+    let mut acknowledged = here.end().await;
+    acknowledged.insert(-1);
+    let now = leader(&nodes[..2]).expect("one leads");
+    for n in [&nodes[now], &d] {
+        has_all(n, &acknowledged).await;
+    }
+    nodes[2].server.launch();
+    nodes[2].server.ready().await;
+    has_all(&nodes[2], &acknowledged).await;
+}
+
 /// No replica has to have a commit: then only the lease says that what is certified stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_without_its_lease_certifies_nothing() {

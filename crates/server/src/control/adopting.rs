@@ -81,15 +81,16 @@ impl Seat {
         self.config.replica_of.as_ref().filter(|_| alone)
     }
 
-    /// Whether it follows that one.
+    /// Whether it follows that one, or another one, and is no member.
     pub(super) fn follows_by_hand(&self) -> bool {
         let replica = |place: Arc<Place>| place.node.role() != Role::Primary;
-        self.by_hand().is_some() && self.place().is_none_or(replica)
+        (self.is_guest() || self.by_hand().is_some()) && self.place().is_none_or(replica)
     }
 
-    /// The server that runs now is guarded as one that follows by hand, if it does.
+    /// The server that runs now is guarded as one that is no member, if it follows and is none.
     pub(super) fn guard(&self, place: &Place) {
-        let outsider = self.by_hand().and_then(|_| Outsider::of(place));
+        let outside = self.is_guest() || self.by_hand().is_some();
+        let outsider = outside.then(|| Outsider::of(place)).flatten();
         *self.outsider.lock() = outsider;
     }
 
@@ -118,7 +119,7 @@ impl Seat {
         }
         let place = self.place().ok_or_else(|| system("the server starts"))?;
         if self.config.site {
-            return Ok(Some("it is a site, which follows by hand.".into()));
+            return Ok(Some("it is a site, which is no member.".into()));
         }
         if let Err(e) = self.as_member() {
             let fields = e.fields();
@@ -291,7 +292,7 @@ mod tests {
         let name = |n: &str| n.to_owned();
         let whole = report(&[name("b"), name("c")], &[], &[]);
         assert_eq!(whole, "Members of the cluster now: b, c.");
-        let left = [(name("d"), name("it is a site, which follows by hand."))];
+        let left = [(name("d"), name("it is a site, which is no member."))];
         let part = report(&[], &[name("c")], &left);
         assert!(part.contains("Left out: d: it is a site"), "{part}");
         assert!(part.contains("On the way, as their logs say: c."), "{part}");

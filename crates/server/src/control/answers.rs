@@ -232,6 +232,10 @@ impl Seat {
                     let at = self.primary(&you)?;
                     serde_json::to_vec(&at).map_err(system)
                 }
+                Question::Guide { you } => {
+                    let guidance = self.guide(&you)?;
+                    serde_json::to_vec(&guidance).map_err(system)
+                }
                 Question::IsMember { node } => {
                     let is = self.is_member(node).await?;
                     serde_json::to_vec(&is).map_err(system)
@@ -250,7 +254,7 @@ impl Seat {
     }
 
     /// Where the primary is, as far as it is known here.
-    fn primary(&self, you: &str) -> Result<Option<String>> {
+    pub(super) fn primary(&self, you: &str) -> Result<Option<String>> {
         if let Some(catalogue) = self.catalogue().filter(|c| c.phase().is_some()) {
             return Ok(match catalogue.phase() {
                 Some(Phase::Leading { node, .. }) => {

@@ -54,6 +54,9 @@ impl Seat {
             *self.target.lock() = Some(target);
             return Ok(self.named(Some(primary)));
         }
+        if self.is_guest() {
+            return self.arrange_guest().await;
+        }
         let mut said: Option<Instant> = None;
         loop {
             let catalogue = self.newest_catalogue();
@@ -85,6 +88,9 @@ impl Seat {
 
     /// Where the primary is by this catalogue; without one, as the server says that this one is to join.
     async fn primary_of(self: &Arc<Seat>, catalogue: &Option<Catalogue>) -> Result<Option<String>> {
+        if self.is_guest() {
+            return Ok(self.primary_of_guest().await);
+        }
         match (led_by(catalogue), catalogue, self.asked_to_join()) {
             (Some(node), Some(c), _) => Ok(c.members().get(&node).map(|m| m.address.clone())),
             (_, _, Some(join)) => primary_at(self, &join).await,
@@ -133,7 +139,11 @@ impl Seat {
         place.node.shipping().lend_while(Box::new(leads));
         self.fit(place);
         self.warn_of_own_settings();
-        if self.identity.get().is_none_or(|i| i.joined.is_some()) && self.asked_to_join().is_some()
+        if self.is_guest() {
+            let place = Arc::downgrade(place);
+            self.runtime.spawn(self.clone().be_guided(place));
+        } else if self.identity.get().is_none_or(|i| i.joined.is_some())
+            && self.asked_to_join().is_some()
         {
             let seat = self.clone();
             // Ends when this node is a member, in the first server of the process that can follow.

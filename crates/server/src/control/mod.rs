@@ -13,6 +13,7 @@
 //! moving.rs       a member at another address than before
 //! witness.rs      `canon witness`: a member without data
 //! outsider.rs     a server that follows by hand, and is no member
+//! guest.rs        a site beside the members, which is none
 //! adopting.rs     servers that followed by hand become members while they run
 //! joining.rs      a server that joins: finds the primary, follows it, and then asks to be a member
 //! ```
@@ -27,6 +28,7 @@
 mod adopting;
 mod answers;
 mod data;
+mod guest;
 mod hand_over;
 mod joining;
 mod leaving;

@@ -157,8 +157,14 @@ impl Seat {
     /// Of the server that this configures. Call inside of the runtime that it is to live in.
     pub async fn open(config: &Config) -> Result<Arc<Seat>> {
         let dir = config.data.join(DIR);
+        let identity = tokio::task::block_in_place(|| read_identity(&dir))?;
+        if config.site && identity.is_some() {
+            let what = "this data directory belongs to a member of a cluster, and a site is none";
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
+                .hint("A site needs a directory of its own; or start this one without --site."));
+        }
         if config.replica_of.is_some() {
-            match tokio::task::block_in_place(|| read_identity(&dir))? {
+            match identity {
                 Some(member) if !member.adopted => {
                     let what = "this data directory belongs to a member of a cluster, which agrees with the others whom it follows";
                     return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
@@ -167,7 +173,12 @@ impl Seat {
                 Some(_) => warn!(
                     "replica_of is not taken, and can be left out: this server was taken into a cluster, whose members agree whom it follows"
                 ),
-                None => {}
+                None if config.site => info!(
+                    "this site follows by hand (replica_of): with join in its place it follows whichever server the members of a cluster have made the primary"
+                ),
+                None => info!(
+                    "this server follows by hand (replica_of): join in its place makes it a member of a cluster that runs itself, and canon cluster adopt takes it in while it runs"
+                ),
             }
         }
         Seat::open_as(config, Kind::Server).await
@@ -367,7 +378,8 @@ impl Seat {
     pub(super) fn asked_to_join(&self) -> Option<String> {
         let joined = self.identity.get().and_then(|i| i.joined.clone());
         let adopted = || self.adopted.get().cloned();
-        joined.or_else(adopted).or_else(|| self.config.join.clone())
+        let said = || self.config.join.clone().filter(|_| !self.is_guest());
+        joined.or_else(adopted).or_else(said)
     }
 
     /// The copy here is about to be replaced: until it has all that the primary had when it was followed again, this node testifies nothing. Whether it would

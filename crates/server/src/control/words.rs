@@ -57,6 +57,8 @@ pub enum Question {
     RunsItself,
     /// Which node leads the data. `you`: how the node was reached that is asked.
     Primary { you: String },
+    /// Which node leads the data, and where the members are: a site asks that, which is none of them.
+    Guide { you: String },
     /// Whether the node of this number is a member.
     IsMember { node: NodeId },
     /// To the primary: this member is to be the next one. Answered when the members have been told.
@@ -90,6 +92,17 @@ pub fn level() -> u32 {
 /// Why a server of a lower level than [`LEASES`] cannot be a member.
 pub const NO_LEASES: &str =
     "the cluster has set failover.lease, and the build of this server does not know that";
+
+/// What a member says to a site.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Guidance {
+    /// The term of the primary, or of the one that is looked for.
+    pub term: u64,
+    /// Where the primary is; none: one is looked for.
+    pub primary: Option<String>,
+    /// Where all members are.
+    pub members: Vec<String>,
+}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Joining {

@@ -14,8 +14,8 @@
 //!
 //! Questions for numbers of sequences (`node::ranges`) go the same way. One that is asked twice draws two ranges, of which the first is lost.
 //!
-//! Left out on purpose: commits that are shown before the log brings them; the choice of another primary, which is a start with another
-//! `replica_of` or a promotion.
+//! Left out on purpose: commits that are shown before the log brings them; the choice of another primary, which is the members' word (`control::guest`), a start with
+//! another `replica_of`, or a promotion.
 
 pub(super) mod certifier;
 pub(super) mod words;
