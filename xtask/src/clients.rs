@@ -1,8 +1,8 @@
 //! The clients that the tests and the bench are run with, found or installed.
 //!
 //! psql, pgbench and the PostgreSQL 15 server come from Debian's `postgresql-15` and `postgresql-client-15`, sysbench
-//! from `sysbench`, a headless Chromium from `chromium-headless-shell`, psycopg 3 from the Python package index into a virtual environment in the target
-//! directory.
+//! from `sysbench`, a headless Chromium from `chromium-headless-shell`. From the Python package index come psycopg 3 and moto, a server of S3's protocol, each
+//! into a virtual environment in the target directory.
 //! tokio-postgres is a development dependency and comes with the build. What is present is left alone and nothing is
 //! fetched; what is still absent after the attempt is an error. Other code asks `Clients::find`. What only a comparison needs it asks for
 //! with `packages`.
@@ -27,6 +27,8 @@ pub struct Clients {
     pub sysbench: PathBuf,
     /// A Python that imports psycopg 3.
     pub python: PathBuf,
+    /// A Python that imports moto's server.
+    pub moto: PathBuf,
     /// A Chromium without a window.
     pub chromium: PathBuf,
 }
@@ -51,6 +53,7 @@ impl Clients {
             postgres_bin: found(postgres_bin()),
             sysbench: found(on_path("sysbench")),
             python: found(python()),
+            moto: found(moto()),
             chromium: found(on_path(CHROMIUM)),
         };
         match absent.is_empty() {
@@ -60,11 +63,12 @@ impl Clients {
     }
 
     /// For tests: where the clients lie, in the variables that `docs/testing.md` names.
-    pub fn environment(&self) -> [(&'static str, &Path); 4] {
+    pub fn environment(&self) -> [(&'static str, &Path); 5] {
         [
             ("CANON_PG_BIN", &self.postgres_bin),
             ("CANON_SYSBENCH", &self.sysbench),
             ("CANON_PYTHON", &self.python),
+            ("CANON_MOTO", &self.moto),
             ("CANON_CHROMIUM", &self.chromium),
         ]
     }
@@ -79,7 +83,10 @@ pub fn ensure() -> Result<Clients> {
         apt(&["sysbench"])?;
     }
     if python().is_err() {
-        make_venv()?;
+        make_venv(&venv("venv"), &["psycopg[binary]>=3.1"])?;
+    }
+    if moto().is_err() {
+        make_venv(&venv("moto"), &["moto[s3]>=5.1,<6", "flask", "flask-cors"])?;
     }
     if on_path(CHROMIUM).is_err() {
         apt(&[CHROMIUM])?;
@@ -97,6 +104,8 @@ pub fn ensure() -> Result<Clients> {
     );
     let psycopg = psycopg_version(&clients.python)?;
     println!("  psycopg   {psycopg} ({})", clients.python.display());
+    let moto = moto_version(&clients.moto)?;
+    println!("  moto      {moto} ({})", clients.moto.display());
     println!("  chromium  {}", clients.chromium.display());
     println!("  tokio-postgres comes with the build");
     Ok(clients)
@@ -129,14 +138,26 @@ fn on_path(program: &str) -> Result<PathBuf> {
         .ok_or(format!("absent: {program}"))
 }
 
-fn venv() -> PathBuf {
-    command::target_dir().join("clients").join("venv")
+fn venv(name: &str) -> PathBuf {
+    command::target_dir().join("clients").join(name)
 }
 
 fn python() -> Result<PathBuf> {
-    let python = venv().join("bin").join("python");
+    let python = venv("venv").join("bin").join("python");
     psycopg_version(&python).map_err(|_| "absent: psycopg 3 (a Python to make it with?)")?;
     Ok(python)
+}
+
+fn moto() -> Result<PathBuf> {
+    let python = venv("moto").join("bin").join("python");
+    moto_version(&python).map_err(|_| "absent: moto's server (a Python to make it with?)")?;
+    Ok(python)
+}
+
+fn moto_version(python: &Path) -> Result<String> {
+    let code = "import moto; from moto.server import ThreadedMotoServer; print(moto.__version__)";
+    let out = command::output(Command::new(python).args(["-c", code]))?;
+    Ok(out.trim().to_string())
 }
 
 fn psycopg_version(python: &Path) -> Result<String> {
@@ -150,19 +171,23 @@ fn version(program: &Path) -> Result<String> {
     Ok(out.lines().next().unwrap_or_default().trim().to_string())
 }
 
-fn make_venv() -> Result<()> {
-    println!("  making a Python environment with psycopg");
-    let dir = venv();
+/// A virtual environment with these packages.
+fn make_venv(dir: &Path, packages: &[&str]) -> Result<()> {
+    println!("  making a Python environment with {}", packages.join(", "));
     let make = || {
         let mut python = Command::new("python3");
-        command::output(python.args(["-m", "venv", "--clear"]).arg(&dir))
+        command::output(python.args(["-m", "venv", "--clear"]).arg(dir))
     };
     if let Err(first) = make() {
         apt(&["python3", "python3-venv"]).map_err(|apt| format!("{first}{apt}"))?;
         make()?;
     }
     let pip = dir.join("bin").join("pip");
-    command::output(Command::new(pip).args(["install", "--quiet", "psycopg[binary]>=3.1"]))?;
+    command::output(
+        Command::new(pip)
+            .args(["install", "--quiet"])
+            .args(packages),
+    )?;
     Ok(())
 }
 

@@ -22,7 +22,7 @@ pub struct BackupOptions {
     /// The data directory; a server may be at work there
     #[arg(long, value_name = "DIR", env = "CANON_DATA")]
     data: PathBuf,
-    /// The archive, such as file:///backup/canon
+    /// The archive, such as file:///backup/canon or s3://bucket/canon
     #[arg(long, value_name = "URL")]
     to: String,
     /// Keep this many checkpoints, and remove what none of them needs: times before the oldest cannot be restored any more
@@ -36,7 +36,7 @@ pub struct BackupOptions {
 /// From where to where, and how far.
 #[derive(clap::Args)]
 pub struct RestoreOptions {
-    /// The archive, such as file:///backup/canon
+    /// The archive, such as file:///backup/canon or s3://bucket/canon
     #[arg(long, value_name = "URL")]
     from: String,
     /// The new data directory: absent, or an empty folder

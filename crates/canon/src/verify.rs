@@ -8,9 +8,12 @@
 use base::{Error, Result, SqlState};
 use env::Env;
 use node::verify::{Options, Report, repair, verify_archive, verify_dir};
+use server::replication::archive::objects_at;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wal::ArchiveDisk;
 
 /// What is looked at.
 #[derive(clap::Args)]
@@ -23,16 +26,46 @@ pub struct VerifyOptions {
         conflicts_with = "archive"
     )]
     data: Option<PathBuf>,
-    /// An archive: the folder that archive = "file:///…" names
-    #[arg(long, value_name = "DIR")]
-    archive: Option<PathBuf>,
+    /// An archive: its folder, or its URL, such as s3://bucket/canon
+    #[arg(long, value_name = "DIR|URL")]
+    archive: Option<String>,
     /// Take away what nothing is lost with: damaged files that others have made superfluous, half-made ones
     #[arg(long, requires = "data")]
     repair: bool,
 }
 
+/// With the SQLSTATE that PostgreSQL has for what files refuse.
 pub fn failed(e: wal::Error) -> Error {
-    Error::new(SqlState::IO_ERROR, e.to_string())
+    use std::io::ErrorKind;
+    let kind = match &e {
+        wal::Error::Io { source, .. } => source.kind(),
+        wal::Error::DiskFull { .. } => ErrorKind::StorageFull,
+        _ => ErrorKind::Other,
+    };
+    let state = match kind {
+        ErrorKind::PermissionDenied => SqlState::INSUFFICIENT_PRIVILEGE,
+        ErrorKind::StorageFull => SqlState::DISK_FULL,
+        _ => SqlState::IO_ERROR,
+    };
+    Error::new(state, e.to_string())
+}
+
+/// Reads an archive whole. A bucket is looked at as a disk below its URL.
+fn archive(place: &str, options: &Options<'_>) -> Result<Report> {
+    let folder = place.strip_prefix("file://").unwrap_or(place);
+    if !folder.contains("://") {
+        return verify_archive(Path::new(folder), options).map_err(failed);
+    }
+    let root = Path::new(place);
+    let disk = Arc::new(ArchiveDisk::new(objects_at(place)?, root));
+    let options = Options {
+        env: Env {
+            disk,
+            ..options.env.clone()
+        },
+        ..*options
+    };
+    verify_archive(root, &options).map_err(failed)
 }
 
 /// Reads a directory whole and prints what is found. Whether nothing is wrong.
@@ -48,11 +81,11 @@ pub fn look(dir: &Path) -> Result<bool> {
 pub fn run(v: &VerifyOptions) -> Result<bool> {
     with_progress(|options| {
         let report = match (&v.data, &v.archive) {
-            (Some(dir), _) => verify_dir(dir, options),
-            (None, Some(dir)) => verify_archive(dir, options),
+            (Some(dir), _) => verify_dir(dir, options).map_err(failed),
+            (None, Some(place)) => archive(place, options),
             (None, None) => return Err(Error::internal("neither a directory nor an archive")),
         };
-        let mut report = report.map_err(failed)?;
+        let mut report = report?;
         if v.repair
             && let Some(dir) = &v.data
         {
@@ -119,5 +152,28 @@ fn words(r: &Report) -> String {
         0 => out + "nothing is wrong\n",
         1 => out + "1 problem\n",
         n => out + &format!("{n} problems\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn what_a_place_refuses_has_postgresqls_states() {
+        for (kind, state) in [
+            (io::ErrorKind::PermissionDenied, "42501"),
+            (io::ErrorKind::StorageFull, "53100"),
+            (io::ErrorKind::NotADirectory, "58030"),
+            (io::ErrorKind::TimedOut, "58030"),
+        ] {
+            let error = wal::Error::Io {
+                op: "reading",
+                path: "s3://bucket".into(),
+                source: kind.into(),
+            };
+            assert_eq!(failed(error).code().to_string(), state);
+        }
     }
 }

@@ -5,6 +5,8 @@
 mod backups;
 #[path = "operations/bad_days.rs"]
 mod bad_days;
+#[path = "operations/buckets.rs"]
+mod buckets;
 mod common;
 #[path = "operations/copies.rs"]
 mod copies;

@@ -7,6 +7,7 @@
 //! connections         connections of clients: a thread per core, messages ◀──▶ sql::session
 //! forward      transactions that a replica sends to its primary
 //! replication  the log goes out, and in; strong reads; sites; who is a node of this cluster
+//! bucket       an archive in a bucket, over S3's protocol
 //! control      what the members decide together, over connections
 //! metrics      what /metrics says                            console the page that draws it
 //! host         what sessions ask of the process
@@ -18,6 +19,7 @@
 //! Left out on purpose: the command line and what works on directories without a server (`canon`), the endpoint before several nodes (`proxy`).
 
 mod audit;
+mod bucket;
 pub mod cluster;
 pub mod config;
 pub mod connections;

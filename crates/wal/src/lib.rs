@@ -10,11 +10,12 @@
 //! The bytes are drawn in docs/design/log-format.md and guarded by `tests/format_is_stable.rs`.
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
-//! [`data_dir`], [`anchor`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`],
+//! [`data_dir`], [`anchor`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`], [`archive_disk`],
 //! [`around`] (what shows that a log goes on), [`verify`] (all of it read at once, to find what is wrong), [`copy`] (a copy of a directory in use), [`backup`] (the same into an archive), [`restore`] (a directory from an archive).
 
 pub mod anchor;
 pub mod archive;
+pub mod archive_disk;
 pub mod around;
 pub mod aside;
 pub mod backup;
@@ -38,6 +39,7 @@ pub mod writer;
 
 pub use anchor::{Anchor, Reach};
 pub use archive::{Archive, Objects};
+pub use archive_disk::ArchiveDisk;
 pub use around::Around;
 pub use checkpoint::{CheckpointReader, CheckpointWriter, Entry, Manifest, RowChunk};
 pub use data_dir::{DataDir, DirOptions};

@@ -3,7 +3,7 @@
 use super::common::{PATIENCE, Server};
 use super::helpers::*;
 use super::under_load::{Filler, starts_whole};
-use super::{canon, text};
+use super::{canon, canon_with, text};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ fn place() -> (tempfile::TempDir, String) {
 }
 
 /// The last word of what a backup said of its end: the position.
-fn position(said: &str) -> String {
+pub fn position(said: &str) -> String {
     let line = said.lines().find(|l| l.contains("up to position"));
     let word = line.and_then(|l| l.rsplit(' ').next());
     word.unwrap_or_else(|| panic!("{said}")).to_owned()
 }
 
-/// A server in a directory that was restored with these words more.
-fn restored(url: &str, words: &[&str]) -> Server {
+/// A server in a directory that was restored with these words more, and variables for the command.
+pub fn restored(url: &str, words: &[&str], env: &[(&str, &str)]) -> Server {
     let new = Server::canon(&[]);
     let to = new.data_dir();
     let mut all = vec!["restore", "--from", url, "--to", text(&to)];
     all.extend(words);
-    let (fine, said) = canon(&all);
+    let (fine, said) = canon_with(&all, env);
     assert!(fine && said.contains("nothing is wrong"), "{said}");
     new
 }
@@ -49,14 +49,14 @@ async fn a_backup_under_load_is_good_every_time_and_copies_what_is_new() {
         let acknowledged = movers.done.load(Ordering::SeqCst);
         let (fine, said) = canon(&["backup", "--data", text(&data), "--to", &url]);
         assert!(fine && said.contains("nothing is wrong"), "{n}: {said}");
-        starts_whole(&mut restored(&url, &[]), acknowledged).await;
+        starts_whole(&mut restored(&url, &[], &[]), acknowledged).await;
     }
     let acknowledged = movers.done.load(Ordering::SeqCst);
     let (fine, said) = canon(&["backup", "--data", text(&data), "--to", &url, "--keep", "1"]);
     assert!(fine && said.contains("were removed"), "{said}");
     filler.stop().await;
     movers.stop().await;
-    starts_whole(&mut restored(&url, &[]), acknowledged).await;
+    starts_whole(&mut restored(&url, &[], &[]), acknowledged).await;
     // Not over what is there.
     let (fine, said) = canon(&["restore", "--from", &url, "--to", text(&data)]);
     assert!(!fine && said.contains("is not empty"), "{said}");
@@ -94,7 +94,7 @@ async fn a_restore_goes_back_to_a_position_or_a_time() {
         ["--to-position", first.as_str()],
         ["--to-time", time.as_str()],
     ] {
-        let mut new = restored(&url, &words);
+        let mut new = restored(&url, &words, &[]);
         new.launch();
         new.ready().await;
         let d = new.connect().await;
@@ -105,7 +105,7 @@ async fn a_restore_goes_back_to_a_position_or_a_time() {
         assert_eq!(one(&d, "SELECT sum(sum) FROM moves").await, "1");
         rows(&d, "INSERT INTO moves (sum) VALUES (2)").await;
     }
-    let mut new = restored(&url, &[]);
+    let mut new = restored(&url, &[], &[]);
     new.launch();
     new.ready().await;
     let d = new.connect().await;
@@ -145,7 +145,7 @@ async fn a_replica_is_backed_up_too() {
     let (_dir, url) = place();
     let (fine, said) = canon(&["backup", "--data", text(&r.data_dir()), "--to", &url]);
     assert!(fine, "{said}");
-    starts_whole(&mut restored(&url, &[]), 1).await;
+    starts_whole(&mut restored(&url, &[], &[]), 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,5 +204,64 @@ async fn what_a_primary_archives_is_restored_and_a_backup_brings_the_rest() {
     drop(s);
     let (fine, said) = canon(&["verify", "--archive", text(dir.path())]);
     assert!(fine, "{said}");
-    starts_whole(&mut restored(&url, &[]), 5).await;
+    starts_whole(&mut restored(&url, &[], &[]), 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_million_rows_and_a_point_in_time() {
+    if skip() {
+        return;
+    }
+    const ROWS: u64 = 1_000_000;
+    let (_dir, url) = place();
+    let s = Server::start().await;
+    let c = s.connect().await;
+    rows(&c, "CREATE TABLE many (id int PRIMARY KEY, v int NOT NULL)").await;
+    for n in 0..10 {
+        let (from, to) = (n * ROWS / 10 + 1, (n + 1) * ROWS / 10);
+        let sql = format!("INSERT INTO many SELECT g, g % 97 FROM generate_series({from}, {to}) g");
+        rows(&c, &sql).await;
+        if n == 4 {
+            // So that the state is made of a checkpoint and of log.
+            rows(&c, "CHECKPOINT").await;
+        }
+    }
+    let state =
+        "SELECT count(*)::text || ' ' || sum(v)::text || ' ' || sum(id::bigint)::text FROM many";
+    let before = one(&c, state).await;
+    assert!(before.starts_with(&format!("{ROWS} ")), "{before}");
+    let data = s.data_dir();
+    let back_up = || {
+        let (fine, said) = canon(&["backup", "--data", text(&data), "--to", &url]);
+        assert!(fine && said.contains("nothing is wrong"), "{said}");
+    };
+    back_up();
+    let time = one(
+        &c,
+        "SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')",
+    )
+    .await;
+    rows(
+        &c,
+        "UPDATE many SET v = 0 WHERE id % 100 = 0; DELETE FROM many WHERE id <= 5",
+    )
+    .await;
+    let after = one(&c, state).await;
+    assert_ne!(before, after);
+    back_up();
+    // The look at the new directory is the other tests'; here the rows are counted.
+    for (words, wanted) in [
+        (vec!["--no-verify", "--to-time", time.as_str()], before),
+        (vec!["--no-verify"], after),
+    ] {
+        let mut new = Server::canon(&[]);
+        let to = new.data_dir();
+        let mut all = vec!["restore", "--from", url.as_str(), "--to", text(&to)];
+        all.extend(words);
+        let (fine, said) = canon(&all);
+        assert!(fine, "{said}");
+        new.launch();
+        new.ready().await;
+        assert_eq!(one(&new.connect().await, state).await, wanted);
+    }
 }

@@ -247,7 +247,7 @@ settings! {
         /// Log kept for replicas that are away, such as 4GB
         #[arg(long, value_name = "SIZE", env = "CANON_WAL_KEEP_BYTES")]
         wal_keep_bytes: Option<String> = "4GB";
-        /// Where finished log and checkpoints are copied to, such as file:///backup/canon
+        /// Where finished log and checkpoints are copied to, such as file:///backup/canon or s3://bucket/canon
         #[arg(long, value_name = "URL", env = "CANON_ARCHIVE")]
         archive: Option<String> = "";
         /// Checkpoints that stay in the archive: a restore can go back to the oldest

@@ -11,9 +11,10 @@ use super::table::Overrides;
 use base::{Error, Result, SqlState};
 
 /// What begins so is not for `canon start`: the proxy's, those of tests and of their faults.
-const OTHERS: [&str; 5] = [
+const OTHERS: [&str; 6] = [
     "CANON_PROXY_",
     "CANON_TEST_",
+    "CANON_MOTO",
     "CANON_PG_BIN",
     "CANON_PYTHON",
     "CANON_SYSBENCH",

@@ -7,12 +7,13 @@
 //! in the archive, or until `wal_keep_bytes` of them wait. A primary writes below its term, so two that believe to be the primary do not
 //! disturb each other.
 //!
-//! `file:///DIR` is a directory, a mounted file system say. Other places need an `Objects` of their own (docs/decisions/0015).
+//! `file:///DIR` is a directory, a mounted file system say. `s3://BUCKET/PREFIX` is a bucket (`crate::bucket`; docs/decisions/0037).
 //!
 //! With the log go marks, `MARK_EVERY` and while commits come: which position had been published at which time. A restore to a time goes by them.
 //!
 //! Left out on purpose: removing old log from the archive (`canon backup --keep`), and making a data directory from it (`canon restore`).
 
+use crate::bucket::{Access, Bucket, Limits, Place};
 use base::{Error, Position, Result, SqlState, Watermark};
 use env::{Clock, Env};
 use node::{Node, OlderLog, Role};
@@ -59,11 +60,18 @@ impl Destination {
                 Ok(Some(Destination { url, checkpoints }))
             }
             Some(("file", _)) => Err(bad(&url, "file:/// and an absolute path")),
+            Some(("s3", rest)) => match Place::parse(rest) {
+                Ok(_) => Ok(Some(Destination { url, checkpoints })),
+                Err(why) => Err(bad(&url, why)),
+            },
             Some((scheme, _)) => Err(bad(
                 &url,
                 format!("{scheme}:// is not a place that this program knows"),
             )),
-            None => Err(bad(&url, "a URL such as file:///backup/canon")),
+            None => Err(bad(
+                &url,
+                "a URL such as file:///backup/canon or s3://bucket/canon",
+            )),
         }
     }
 }
@@ -73,12 +81,29 @@ pub fn objects_at(url: &str) -> Result<Arc<dyn Objects>> {
     let place = Destination::checked(url.to_owned(), None)?;
     objects(
         &place
-            .ok_or_else(|| bad(url, "a URL such as file:///backup/canon"))?
+            .ok_or_else(|| {
+                bad(
+                    url,
+                    "a URL such as file:///backup/canon or s3://bucket/canon",
+                )
+            })?
             .url,
     )
 }
 
+/// Of a URL that was checked. A bucket's variables are read here, so a server without them does not start; the bucket itself is not asked.
 fn objects(url: &str) -> Result<Arc<dyn Objects>> {
+    if let Some(rest) = url.strip_prefix("s3://") {
+        let place = Place::parse(rest).map_err(|why| bad(url, why))?;
+        let access = Access::of(&place, |name| std::env::var(name).ok())?;
+        let clock = Env::os().clock;
+        return Ok(Arc::new(Bucket::new(
+            place,
+            access,
+            Limits::default(),
+            clock,
+        )));
+    }
     let path = url.strip_prefix("file://");
     let path = path.ok_or_else(|| bad(url, "not a place that this program knows"))?;
     let (disk, path) = (Env::os().disk, Path::new(path));
@@ -103,6 +128,8 @@ pub struct Archiving {
     keep: usize,
     /// The last mark, and when it was made (monotonic).
     mark: Mutex<(Position, Option<Duration>)>,
+    /// Term and segments as they were when all that is finished of them was there.
+    settled: Mutex<(u64, Vec<SegmentName>)>,
     /// The newest term whose beginning is in the archive.
     begun: AtomicU64,
     /// The newest checkpoint that is in the archive, by term and number.
@@ -139,6 +166,7 @@ impl Archiving {
             clock: env.clock.clone(),
             keep: place.checkpoints as usize,
             mark: Mutex::default(),
+            settled: Mutex::default(),
             begun: AtomicU64::new(0),
             checkpoint: Mutex::default(),
             waiting: AtomicU64::new(0),
@@ -201,23 +229,11 @@ impl Archiving {
         let (node, term) = (&self.node, self.node.term());
         let log = node.dir().log();
         let said = |e: wal::Error| e.to_string();
-        let mut missing = self.archive.missing(term, log).map_err(said)?;
-        let mut left: u64 = missing.iter().map(|m| m.1).sum();
-        self.waiting.store(left, Ordering::Relaxed);
-        for (name, bytes) in missing.drain(..) {
-            if self.archive.copy_segment(term, log, name).map_err(said)? {
-                self.copied.fetch_add(1, Ordering::Relaxed);
-            }
-            left -= bytes;
-            self.waiting.store(left, Ordering::Relaxed);
-        }
-        let there = self.archive.segments(term).map_err(said)?;
-        if let Some(last) = there.last() {
-            let next = log.list().map_err(said)?;
-            let next = next.iter().find(|n| n.number == last.number + 1);
-            if let Some(SegmentName { first, .. }) = next {
-                node.shipping().archived(first.prev());
-            }
+        // A place is not asked anew for as long as nothing has been finished here: each look at a bucket costs money.
+        let own = (term, log.list().map_err(said)?);
+        if *self.settled.lock() != own {
+            self.copy_segments(term).map_err(said)?;
+            *self.settled.lock() = own;
         }
         if self.begun.load(Ordering::Relaxed) != term {
             let begins = node.terms().into_iter().find(|t| t.0 == term);
@@ -237,6 +253,30 @@ impl Archiving {
             }
         }
         self.mark(term).map_err(said)
+    }
+
+    /// Copies the segments that are finished and absent there.
+    fn copy_segments(&self, term: u64) -> wal::Result<()> {
+        let (node, log) = (&self.node, self.node.dir().log());
+        let mut missing = self.archive.missing(term, log)?;
+        let mut left: u64 = missing.iter().map(|m| m.1).sum();
+        self.waiting.store(left, Ordering::Relaxed);
+        for (name, bytes) in missing.drain(..) {
+            if self.archive.copy_segment(term, log, name)? {
+                self.copied.fetch_add(1, Ordering::Relaxed);
+            }
+            left -= bytes;
+            self.waiting.store(left, Ordering::Relaxed);
+        }
+        let there = self.archive.segments(term)?;
+        if let Some(last) = there.last() {
+            let next = log.list()?;
+            let next = next.iter().find(|n| n.number == last.number + 1);
+            if let Some(SegmentName { first, .. }) = next {
+                node.shipping().archived(first.prev());
+            }
+        }
+        Ok(())
     }
 
     /// Notes what is published now, if it is more than at the last mark and that one is old enough.
@@ -298,8 +338,16 @@ mod tests {
     fn urls() {
         let checked = |url: &str| Destination::checked(url.into(), None);
         assert!(checked("file:///backup/canon").is_ok_and(|p| p.is_some()));
+        assert!(checked("s3://backups/canon").is_ok_and(|p| p.is_some()));
         assert!(checked("").is_ok_and(|p| p.is_none()));
-        for url in ["file://backup", "file:///", "/backup", "s4://b/p"] {
+        for url in [
+            "file://backup",
+            "file:///",
+            "/backup",
+            "s4://b/p",
+            "s3://",
+            "s3://b/../x",
+        ] {
             assert!(checked(url).is_err(), "{url}");
         }
         assert!(Destination::checked("file:///b".into(), Some(0)).is_err());
