@@ -36,6 +36,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 const REACH: Duration = Duration::from_secs(2);
 /// A member that answered within this time may become a voter that all others wait for. The consensus leader asks each four times a second.
 const ANSWERS: Duration = Duration::from_millis(1000);
+/// How long another member may take to answer a proposal, which is told again then.
+const ANSWERED: Duration = Duration::from_secs(2);
 /// How often a named copy may fail to begin its term while it holds a lease.
 const TRIES: u32 = 3;
 
@@ -159,6 +161,8 @@ struct Inner {
     telling: Mutex<()>,
     /// Questions to copies that are under way, and when they were asked last.
     asking: Mutex<BTreeMap<(NodeId, u64), u64>>,
+    /// Proposals that are under way, and to which consensus leader.
+    proposing: Mutex<Vec<(NodeId, Command)>>,
     heard: Arc<Heard>,
     /// The members that the consensus leader reaches, and when this was asked last.
     reached: Mutex<(BTreeSet<NodeId>, u64)>,
@@ -171,6 +175,18 @@ struct Inner {
     unable: AtomicU32,
     /// See [`RunningMember::set_deaf`].
     deaf: AtomicBool,
+}
+
+/// A proposal, until it has ended.
+struct UnderWay<'a> {
+    inner: &'a Inner,
+    one: (NodeId, Command),
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.inner.proposing.lock().retain(|one| *one != self.one);
+    }
 }
 
 /// See the head of the file. Dropping it ends its task, not the consensus: [`RunningMember::stop`] does both.
@@ -217,6 +233,7 @@ impl RunningMember {
             told: Mutex::default(),
             telling: Mutex::default(),
             asking: Mutex::default(),
+            proposing: Mutex::default(),
             heard,
             reached: Mutex::default(),
             failed: watch::channel(None).0,
@@ -617,8 +634,8 @@ impl Inner {
         if let Some(command) = command {
             let this = self.clone();
             tokio::spawn(async move {
-                // Proposed again at the next tick, if it is still due.
-                let _ = this.propose(to, command).await;
+                // Proposed again at a later tick, if it is still due.
+                this.propose_once(to, command).await;
             });
         }
         if leads != Leads::Yes {
@@ -659,9 +676,7 @@ impl Inner {
             let this = self.clone();
             tokio::spawn(async move {
                 match action {
-                    Action::Propose(command) => {
-                        let _ = this.consensus.propose(command).await;
-                    }
+                    Action::Propose(command) => this.propose_once(this.me, command).await,
                     Action::Ask { node, term } => this.ask_copy(node, term).await,
                 }
             });
@@ -683,6 +698,25 @@ impl Inner {
         if let (Some(answer), Some((_, failover))) = (answer, self.control.lock().as_mut()) {
             failover.answered(term, node, answer);
             self.moved.notify_one();
+        }
+    }
+
+    /// The same, unless it is under way: what is due is proposed at each look. A consensus leader without a majority answers no proposal, and each one stays in its log.
+    async fn propose_once(self: &Arc<Inner>, to: NodeId, command: Command) {
+        let one = (to, command.clone());
+        {
+            let mut all = self.proposing.lock();
+            if all.contains(&one) {
+                return;
+            }
+            all.push(one.clone());
+        }
+        let _under_way = UnderWay { inner: self, one };
+        let proposed = self.propose(to, command);
+        match to == self.me {
+            // It ends when a majority has it, or when this member leads no more.
+            true => _ = proposed.await,
+            false => _ = tokio::time::timeout(ANSWERED, proposed).await,
         }
     }
 

@@ -10,7 +10,7 @@ use cluster::{
     Answer, Carry, Command, End, Kind, Member, NodeId, Phase, RunningMember, Standing, Terms,
     Timing,
 };
-use env::{Action, Env, Fault, FaultyDisk, MemDisk, Op};
+use env::{Action, Disk, Env, Fault, FaultyDisk, MemDisk, Op};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
@@ -410,6 +410,40 @@ async fn a_primary_that_is_cut_off_stops_before_another_begins() {
         world.cut.lock().unwrap().clear();
         world.is_whole().await;
     }
+}
+
+/// A consensus leader without a majority takes the primary for gone, and keeps in its log what it proposes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_consensus_leader_that_is_cut_off_does_not_fill_its_log() {
+    let world = three().await;
+    let alone = loop {
+        let primary = world.primary();
+        let leader = world.at(primary).and_then(|m| m.consensus().leader());
+        if let Some(other) = leader.filter(|l| *l != primary) {
+            break other;
+        }
+        let (_, term) = world.acknowledged();
+        world.kill(primary).await;
+        world.commits_under_a_later_term(term).await;
+        world.start(primary).await;
+        world.is_whole().await;
+    };
+    let written = || {
+        let log = Path::new("consensus").join(cluster::consensus::LOG);
+        world.disks[&alone].read(&log).expect("it has a log").len()
+    };
+    let before = written();
+    world.cut.lock().unwrap().insert(alone);
+    // The others write one each five milliseconds, at most. A lease is over long before.
+    let (so_far, _) = world.acknowledged();
+    until("the others go on", async || {
+        world.acknowledged().0 > so_far + 1000
+    })
+    .await;
+    let more = written() - before;
+    assert!(more < 1024, "{more} bytes are for nobody");
+    world.cut.lock().unwrap().clear();
+    world.is_whole().await;
 }
 
 /// A promotion by hand at a node that is no member: all have heard of its term, which is far above theirs.
