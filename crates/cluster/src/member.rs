@@ -28,6 +28,8 @@ use crate::leases::{Holder, Request, Terms};
 use crate::standing::Answer;
 use crate::waiting::{Seen, Waiting};
 
+/// How long an election may take: a silence, and some tries.
+const ELECTION: Duration = Duration::from_secs(4);
 /// How often a member looks at what is to be done.
 const TICK: Duration = Duration::from_millis(50);
 /// How soon a copy is asked again that has not answered yet. Each question may hold a thread there.
@@ -319,12 +321,22 @@ impl RunningMember {
             .expect("waited for")
     }
 
-    /// Whether the members have a majority that this one reaches.
+    /// Whether the members have a majority that this one reaches. An election is waited for: a majority that has just lost its leader is one all the same.
     pub async fn has_majority(&self) -> bool {
-        let Some(to) = self.inner.consensus.leader() else {
-            return false;
-        };
-        self.inner.ask(to, Word::Confirm).await.unwrap_or(false)
+        let until = tokio::time::Instant::now() + ELECTION;
+        loop {
+            let confirmed = async {
+                let to = self.inner.consensus.leader()?;
+                self.inner.ask::<bool>(to, Word::Confirm).await
+            };
+            if let Ok(Some(true)) = tokio::time::timeout(ANSWERS, confirmed).await {
+                return true;
+            }
+            if tokio::time::Instant::now() >= until {
+                return false;
+            }
+            tokio::time::sleep(TICK).await;
+        }
     }
 
     /// How many replicas the leader waits for.

@@ -59,6 +59,29 @@ async fn a_promotion_at_a_server_that_is_no_member_does_not_end_the_cluster() {
     }
 }
 
+/// The majority is there, and has not missed its leader yet. A node that is promoted by force would lack what only the other replica has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promotion_by_force_at_the_moment_of_the_loss_is_refused() {
+    if skip() {
+        return;
+    }
+    let mut nodes = of_three(&[]).await;
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 3);
+    writers.more(30, &nodes).await;
+    // The founder is the leader of the members, too.
+    nodes[0].server.kill();
+    let (done, said) = promote_at(&nodes[1], true);
+    assert!(!done, "{said}");
+    writers.more(30, &nodes).await;
+    nodes[0].server.launch();
+    let acknowledged = writers.end().await;
+    for n in &nodes {
+        can_fail_over(n).await;
+        has_all(n, &acknowledged).await;
+    }
+}
+
 /// As the pages say: the majority is lost, the rest goes on by hand, and restarts before the others are back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promotion_without_a_majority_serves_and_is_kept_when_the_others_come_back() {
