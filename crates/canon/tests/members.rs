@@ -107,6 +107,15 @@ async fn follows(node: &Node) {
     .await;
 }
 
+/// Makes a server one of a build before levels: of the program that `CANON_PREVIOUS_BUILD` names, else one that says as little as that.
+#[cfg(feature = "faults")]
+fn of_previous_build() -> (&'static str, String) {
+    match std::env::var("CANON_PREVIOUS_BUILD") {
+        Ok(program) => (common::PROGRAM, program),
+        Err(_) => ("CANON_PLANTED", "join.no_level".into()),
+    }
+}
+
 /// `canon` with these arguments: whether it did, and what it said.
 fn canon(arguments: &[&str]) -> (bool, String) {
     let done = Command::new(env!("CARGO_BIN_EXE_canon"))

@@ -298,7 +298,8 @@ async fn a_replica_of_a_build_that_does_not_know_shorter_leases_is_left_out() {
     let short = ("CANON_FAILOVER_LEASE", "600ms");
     let a = by_hand("a", None, None, &[short]).await;
     let b = by_hand("b", Some(&a), None, &[short]).await;
-    let old = [("CANON_PLANTED", "join.no_level")];
+    let (variable, value) = of_previous_build();
+    let old = [(variable, value.as_str())];
     let c = by_hand("c", Some(&a), None, &old).await;
     let nodes = [a, b, c];
     follows(&nodes[1]).await;

@@ -88,7 +88,8 @@ async fn a_build_that_does_not_know_shorter_leases_joins_only_where_there_are_no
     if skip() {
         return;
     }
-    let old = ("CANON_PLANTED", "join.no_level");
+    let (variable, value) = of_previous_build();
+    let old = (variable, value.as_str());
     let short = ("CANON_FAILOVER_LEASE", "600ms");
     let is_refused = async |a: &Node| {
         let join = at(a);
