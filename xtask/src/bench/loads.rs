@@ -283,6 +283,7 @@ mod tests {
             sysbench: "/bin/sysbench".into(),
             python: "/bin/python".into(),
             chromium: "/bin/chromium".into(),
+            moto: "/bin/moto".into(),
         };
         let load = &point_reads(&[8])[0];
         let command = load.command(&clients, 5432, RC, 3);
