@@ -150,10 +150,7 @@ async fn run(script: &Script, mode: Mode, c: &Client, other: &Client) -> Outcome
             rows(c, "DEALLOCATE ALL").await;
             return Outcome::Refused;
         }
-        let want = match step.split {
-            Some(w) if mode.split => w,
-            _ => step.want,
-        };
+        let want = step.want;
         if !is_as(want, &found, mode.by_simple || step.by_other) {
             for sql in [
                 "ROLLBACK",

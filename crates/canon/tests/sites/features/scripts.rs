@@ -11,8 +11,6 @@ pub enum Want {
 pub struct Step {
     pub sql: &'static str,
     pub want: Want,
-    /// On a split column, where that is another answer.
-    pub split: Option<Want>,
     /// By a session at the primary, beside the script's.
     pub by_other: bool,
 }
@@ -28,7 +26,6 @@ const fn step(sql: &'static str, want: Want) -> Step {
     Step {
         sql,
         want,
-        split: None,
         by_other: false,
     }
 }
