@@ -222,7 +222,7 @@ fn how_many_replicas_hold_a_commit_is_not_changed_while_a_leader_is_chosen() {
         ..replicas(2)
     };
     chosen.apply(&set_to(another)).expect("it counts nothing");
-    // Nobody chooses: it falls before the primary, which applies this, waits for fewer. Reports that are under way come too late.
+    // No leader is being chosen: it falls before the primary, which applies this, waits for fewer. Reports that are under way come too late.
     three.apply(&set_to(replicas(1))).expect("taken");
     assert_eq!((three.wanted(), three.promised()), (1, 1));
     assert_eq!(three.apply(&covered), Err(Refused::Late));
