@@ -369,54 +369,63 @@ impl Binder<'_> {
                     melt,
                 )
             }
-            CteSource::Rows { id, work } => {
-                if work {
-                    self.recurs(name)?;
-                }
-                self.relations += 1;
-                let shown = alias.map_or(name.to_owned(), |a| fold(&a.name));
-                if let Some(at) = self.lazy.iter().position(|(l, _)| *l == id)
-                    && !work
-                {
-                    let (_, node) = self.lazy.remove(at);
-                    let columns = scope_columns(cols, |c| c.slot);
-                    let item = From::Rel {
-                        rel: Box::new(node),
-                        slots: cols.iter().map(|c| c.slot).collect(),
-                        deps,
-                    };
-                    let rel = ScopeRel {
-                        alias: shown,
-                        schema: None,
-                        columns,
-                        system: None,
-                    };
-                    return Ok((item, Names::one(rename(rel, alias)?)));
-                }
-                let mut out = Vec::new();
-                for c in cols {
-                    let s = self.slot(format!("{shown}.{}", c.name));
-                    self.used[s as usize] = true;
-                    out.push(s);
-                }
-                let mut slots = out.iter().copied();
-                let columns = scope_columns(cols, |_| slots.next().expect("one each"));
-                let rel = ScopeRel {
-                    alias: shown,
-                    schema: None,
-                    columns,
-                    system: None,
-                };
-                let item = From::Cte {
-                    id,
-                    name: name.to_owned(),
-                    out,
-                    deps,
-                    work,
-                };
-                Ok((item, Names::one(rename(rel, alias)?)))
-            }
+            CteSource::Rows { id, work } => self.cte_rows(name, (id, work), (cols, deps), alias),
         }
+    }
+
+    /// A CTE whose rows are computed once. `work`: the rows of the round before, in the recursive part itself.
+    fn cte_rows(
+        &mut self,
+        name: &str,
+        (id, work): (usize, bool),
+        (cols, deps): (&[QCol], Vec<Slot>),
+        alias: Option<&TableAlias>,
+    ) -> Result<(From, Names)> {
+        if work {
+            self.recurs(name)?;
+        }
+        self.relations += 1;
+        let shown = alias.map_or(name.to_owned(), |a| fold(&a.name));
+        if let Some(at) = self.lazy.iter().position(|(l, _)| *l == id)
+            && !work
+        {
+            let (_, node) = self.lazy.remove(at);
+            let columns = scope_columns(cols, |c| c.slot);
+            let item = From::Rel {
+                rel: Box::new(node),
+                slots: cols.iter().map(|c| c.slot).collect(),
+                deps,
+            };
+            let rel = ScopeRel {
+                alias: shown,
+                schema: None,
+                columns,
+                system: None,
+            };
+            return Ok((item, Names::one(rename(rel, alias)?)));
+        }
+        let mut out = Vec::new();
+        for c in cols {
+            let s = self.slot(format!("{shown}.{}", c.name));
+            self.used[s as usize] = true;
+            out.push(s);
+        }
+        let mut slots = out.iter().copied();
+        let columns = scope_columns(cols, |_| slots.next().expect("one each"));
+        let rel = ScopeRel {
+            alias: shown,
+            schema: None,
+            columns,
+            system: None,
+        };
+        let item = From::Cte {
+            id,
+            name: name.to_owned(),
+            out,
+            deps,
+            work,
+        };
+        Ok((item, Names::one(rename(rel, alias)?)))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::cte::CteSource;
 use super::expr::Env;
-use super::lock::RowLock;
+use super::locking::RowLock;
 use super::scope::{CteKind, Meaning, ScopeColumn, ScopeRel};
 use super::select::Selected;
 use super::{Binder, Rel, Scope};
@@ -474,31 +474,32 @@ impl Binder<'_> {
                     schema_name,
                 )
             }
-            Resolved::Virtual(v) => {
-                let cols: Vec<(String, Type)> = v
-                    .columns()
-                    .iter()
-                    .map(|(n, t)| ((*n).to_owned(), *t))
-                    .collect();
-                let name = VirtualTable::name(v);
-                if is_closed(name) {
-                    self.need(v.oid(), privilege::SELECT);
-                }
-                self.catalog_relation(
-                    CatalogSource::Fixed(v),
-                    v.oid(),
-                    name,
-                    &cols,
-                    alias,
-                    schema_name,
-                )
-            }
+            Resolved::Virtual(v) => self.fixed(v, alias, schema_name),
             Resolved::Index(t, i) => Err(Error::new(
                 SqlState::WRONG_OBJECT_TYPE,
                 format!("cannot open relation \"{}\"", t.def.indexes[i].name),
             )
             .detail("This operation is not supported for indexes.")),
         }
+    }
+
+    /// A relation of the system catalogs.
+    fn fixed(
+        &mut self,
+        v: &'static dyn VirtualTable,
+        alias: Option<&TableAlias>,
+        schema: Option<String>,
+    ) -> Result<(From, Names)> {
+        let cols: Vec<(String, Type)> = v
+            .columns()
+            .iter()
+            .map(|(n, t)| ((*n).to_owned(), *t))
+            .collect();
+        let name = VirtualTable::name(v);
+        if is_closed(name) {
+            self.need(v.oid(), privilege::SELECT);
+        }
+        self.catalog_relation(CatalogSource::Fixed(v), v.oid(), name, &cols, alias, schema)
     }
 
     /// A table's slots and names.

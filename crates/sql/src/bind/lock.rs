@@ -12,117 +12,12 @@
 //! Left out on purpose: conditions of the query around are not put into a subquery that locks by itself. All of its rows are locked.
 
 use super::Binder;
-use super::query::Tail;
-use super::syntax::lock_words;
+use super::locking::RowLock;
 use crate::expr::Slot;
 use crate::logical::{From, LockTarget, TableRef};
 use base::schema::privilege;
 use base::{Error, Result, SqlState};
-use sqlparser::ast::NonBlock;
-use txn::{LockMode, WaitPolicy};
-
-/// How the rows of a relation are locked.
-#[derive(Clone, Copy)]
-pub(crate) struct RowLock {
-    mode: LockMode,
-    wait: WaitPolicy,
-}
-
-impl RowLock {
-    /// One lock that does for both, and waits least.
-    fn join(self, other: RowLock) -> RowLock {
-        let waits = |w| match w {
-            WaitPolicy::Wait => 0,
-            WaitPolicy::SkipLocked => 1,
-            WaitPolicy::NoWait => 2,
-        };
-        let wait = match waits(self.wait) >= waits(other.wait) {
-            true => self.wait,
-            false => other.wait,
-        };
-        RowLock {
-            mode: self.mode.join(other.mode),
-            wait,
-        }
-    }
-}
-
-/// A locking clause.
-struct Clause {
-    lock: RowLock,
-    /// The relations that it names, each with whether FROM has it; none: all.
-    of: Vec<(String, bool)>,
-}
-
-/// The locking clauses of the query whose FROM is being bound.
-#[derive(Default)]
-pub(crate) struct Locking {
-    /// What the query around asks of all its relations.
-    above: Option<RowLock>,
-    clauses: Vec<Clause>,
-}
-
-impl Locking {
-    pub(super) fn of(tail: &Tail<'_>) -> Locking {
-        let clause = |c: &sqlparser::ast::LockClause| {
-            let (mode, of) = lock_words(c);
-            let wait = match c.nonblock {
-                None => WaitPolicy::Wait,
-                Some(NonBlock::Nowait) => WaitPolicy::NoWait,
-                Some(NonBlock::SkipLocked) => WaitPolicy::SkipLocked,
-            };
-            Clause {
-                lock: RowLock { mode, wait },
-                of: of.into_iter().map(|n| (n, false)).collect(),
-            }
-        };
-        Locking {
-            above: tail.above,
-            clauses: tail.locks.iter().map(clause).collect(),
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.above.is_none() && self.clauses.is_empty()
-    }
-
-    /// How a relation of FROM with this name is locked.
-    pub(super) fn of_relation(&mut self, name: &str) -> Option<RowLock> {
-        let mut lock = self.above;
-        for c in &mut self.clauses {
-            let all = c.of.is_empty();
-            let named = c.of.iter_mut().find(|(n, _)| n == name);
-            if all || named.map(|n| n.1 = true).is_some() {
-                lock = Some(lock.map_or(c.lock, |l| l.join(c.lock)));
-            }
-        }
-        lock
-    }
-
-    /// 0A000 where a clause names a CTE.
-    pub(super) fn may_name_cte(&self, name: &str) -> Result<()> {
-        let mut named = self.clauses.iter().flat_map(|c| &c.of);
-        match named.any(|(n, _)| n == name) {
-            true => Err(Error::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "FOR UPDATE cannot be applied to a WITH query",
-            )),
-            false => Ok(()),
-        }
-    }
-
-    /// 42P01 where a clause names what FROM has not.
-    pub(super) fn all_found(&self) -> Result<()> {
-        let mut named = self.clauses.iter().flat_map(|c| &c.of);
-        match named.find(|(_, found)| !found) {
-            Some((name, _)) => Err(Error::new(
-                SqlState::UNDEFINED_TABLE,
-                format!("relation \"{name}\" in FOR UPDATE clause not found in FROM clause"),
-            )),
-            None => Ok(()),
-        }
-    }
-}
+use txn::WaitPolicy;
 
 impl Binder<'_> {
     /// Gives the marked tables of a FROM clause a slot for their rows' keys.

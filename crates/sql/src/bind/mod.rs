@@ -24,6 +24,7 @@ mod insert;
 mod json_records;
 mod json_rows;
 mod lock;
+mod locking;
 mod merge;
 mod merge_text;
 mod no_columns;
@@ -139,9 +140,9 @@ pub(crate) struct Binder<'a> {
     pub stored: bool,
     pub locks_rows: bool,
     /// The locking clauses of the query whose FROM is being bound.
-    pub locking: lock::Locking,
+    pub locking: locking::Locking,
     /// Relations whose rows are to be locked, by their first slots, until a query joins them.
-    pub marks: Vec<(Slot, lock::RowLock)>,
+    pub marks: Vec<(Slot, locking::RowLock)>,
     /// Calls a function that moves a sequence.
     pub writes: bool,
     /// How many calls of volatile functions were bound.
@@ -197,7 +198,7 @@ impl<'a> Binder<'a> {
             domain_uses: 0,
             stored: false,
             locks_rows: false,
-            locking: lock::Locking::default(),
+            locking: locking::Locking::default(),
             marks: vec![],
             writes: false,
             volatile: 0,

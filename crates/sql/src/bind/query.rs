@@ -2,7 +2,7 @@
 
 use super::call::sort_key;
 use super::expr::Env;
-use super::lock::RowLock;
+use super::locking::RowLock;
 use super::select::{QCol, Selected};
 use super::{Binder, Scope};
 use crate::catalog::fold;
@@ -171,7 +171,7 @@ impl Binder<'_> {
     ) -> Result<Selected> {
         base::memory::check()?;
         if let SetExpr::Table(t) = &*q.body {
-            let body = super::setop::of_table(t)?.body;
+            let body = super::syntax::of_table(t)?.body;
             let spelled = ast::Query { body, ..q.clone() };
             return self.query_selected(&spelled, scope, expected, (flat, lock));
         }

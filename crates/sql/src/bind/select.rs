@@ -9,7 +9,7 @@
 use super::call::sort_key;
 use super::expr::Env;
 use super::group::{Grouped, Keys, grouping_of};
-use super::lock::Locking;
+use super::locking::Locking;
 use super::query::{Rel, Tail, add_limit};
 use super::target::Target;
 use super::window::Windows;
@@ -153,7 +153,7 @@ impl Binder<'_> {
     ) -> Result<Selected> {
         refuse(s)?;
         let first = self.names.len() as Slot;
-        let around = std::mem::replace(&mut self.locking, Locking::of(&tail));
+        let around = std::mem::replace(&mut self.locking, Locking::of(tail.above, tail.locks));
         let from = self.bind_from(&s.from, outer);
         let locking = std::mem::replace(&mut self.locking, around);
         let (mut items, scope) = from?;

@@ -25,15 +25,6 @@ fn union(sides: Vec<Logical>, slots: &[u32], all: bool) -> Logical {
     }
 }
 
-/// `TABLE t` as a SELECT.
-pub(super) fn of_table(t: &ast::Table) -> Result<ast::Query> {
-    let name = match &t.schema_name {
-        Some(s) => format!("\"{s}\".\"{}\"", t.table_name.clone().unwrap_or_default()),
-        None => t.table_name.clone().unwrap_or_default(),
-    };
-    super::syntax::parse_query(&format!("SELECT * FROM {name}"))
-}
-
 impl Binder<'_> {
     /// A body other than a SELECT.
     pub(super) fn set_expr(
@@ -52,7 +43,7 @@ impl Binder<'_> {
                 self.finish_branch(b, &types)
             }
             SetExpr::Table(t) => {
-                let q = of_table(t)?;
+                let q = super::syntax::of_table(t)?;
                 self.query(&q, scope, expected)
             }
             SetExpr::Select(_) => Err(Error::internal("a SELECT is no set operation")),

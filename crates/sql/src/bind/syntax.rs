@@ -1131,6 +1131,15 @@ fn corrupt(what: &str, text: &str, e: impl std::fmt::Display) -> Error {
     )
 }
 
+/// `TABLE t` as a SELECT.
+pub(super) fn of_table(t: &sqlparser::ast::Table) -> Result<sqlparser::ast::Query> {
+    let name = match &t.schema_name {
+        Some(s) => format!("\"{s}\".\"{}\"", t.table_name.clone().unwrap_or_default()),
+        None => t.table_name.clone().unwrap_or_default(),
+    };
+    parse_query(&format!("SELECT * FROM {name}"))
+}
+
 /// The query of a view.
 pub(crate) fn parse_query(text: &str) -> Result<Query> {
     let tokens = sqlparser::tokenizer::Tokenizer::new(&PostgreSqlDialect {}, text)
