@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A server, and the keys that open it.
+/// A server, and the keys of its user.
 struct Bucket {
     port: u16,
     key: String,

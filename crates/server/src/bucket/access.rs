@@ -1,4 +1,4 @@
-//! Where a bucket is and who may use it: the URL, and the variables that all programs for S3 read.
+//! Where a bucket is, and the keys to it: the URL, and the variables that all programs for S3 read.
 //!
 //! | variable | |
 //! |---|---|
