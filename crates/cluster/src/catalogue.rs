@@ -280,7 +280,7 @@ impl Catalogue {
             Command::Leave { node } => self.leave(*node)?,
             Command::Set { policies, before } => self.set(policies, before.as_ref())?,
             Command::Degrade { term, wanted } => {
-                if *wanted >= self.wanted || !self.leads(*term) {
+                if *wanted >= self.wanted || !self.leads(*term) || self.holds_on() {
                     return Err(Refused::Late);
                 }
                 self.degraded = true;
@@ -454,6 +454,13 @@ impl Catalogue {
         let unset = self.policies.synchronous_replicas.is_none() && copies == 2;
         let after = self.policies.degrade_after;
         after.or(unset.then_some(DEGRADE_AFTER))
+    }
+
+    /// It was set by hand, maybe while a [`Command::Degrade`] was under way, that commits wait as long as it takes.
+    fn holds_on(&self) -> bool {
+        let set = &self.policies;
+        let for_good = set.synchronous_replicas.is_some() && set.degrade_after.is_none();
+        set.maintenance || for_good
     }
 
     /// Takes over what is meant, unless the cluster is degraded.

@@ -40,6 +40,8 @@ const REACH: Duration = Duration::from_secs(2);
 const ANSWERS: Duration = Duration::from_millis(1000);
 /// How long another member may take to answer a proposal, which is told again then.
 const ANSWERED: Duration = Duration::from_secs(2);
+/// The same at the consensus leader itself. Each one that is told again stays in its log.
+const FORGOTTEN: Duration = Duration::from_secs(30);
 /// How often a named copy may fail to begin its term while it holds a lease.
 const TRIES: u32 = 3;
 
@@ -725,11 +727,9 @@ impl Inner {
         }
         let _under_way = UnderWay { inner: self, one };
         let proposed = self.propose(to, command);
-        match to == self.me {
-            // It ends when a majority has it, or when this member leads no more.
-            true => _ = proposed.await,
-            false => _ = tokio::time::timeout(ANSWERED, proposed).await,
-        }
+        // Here it ends when a majority has it, or when this member leads no more; not where a snapshot has taken the place of its entry.
+        let limit = if to == self.me { FORGOTTEN } else { ANSWERED };
+        _ = tokio::time::timeout(limit, proposed).await;
     }
 
     async fn propose(

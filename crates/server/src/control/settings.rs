@@ -16,16 +16,19 @@
 //! Left out on purpose: `failover.lease`, which holds from the founding on, and whether sites may lead, as sites are no members.
 
 use super::Seat;
-use super::words::system;
+use super::words::{Question, SETTINGS, system};
 use crate::config::{Said, max_loss};
 use ::cluster::{Catalogue, Command, Policies, Refused};
 use base::{Error, Result, SqlState};
+use futures::future::join_all;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::info;
 
 /// How long the members may take to agree: an election and a fail-over.
 const AGREE: Duration = Duration::from_secs(10);
+/// How long a member may take to say of which build it is.
+const SAYS: Duration = Duration::from_secs(2);
 /// Between two tries, and two looks.
 const AGAIN: Duration = Duration::from_millis(20);
 /// The most replicas that a commit may wait for, as in the configuration.
@@ -149,10 +152,41 @@ fn means(catalogue: &Catalogue) -> String {
 }
 
 impl Seat {
+    /// An error where a member that answers is of a build that would take the change in another way. From then on the members would count by different numbers.
+    async fn all_know(&self, catalogue: &Catalogue) -> Result<()> {
+        let me = self.me();
+        let others = catalogue
+            .members()
+            .iter()
+            .filter(|(id, _)| Some(**id) != me);
+        let asked = others.map(|(_, m)| async move {
+            let level = self.question::<u32>(&m.address, &Question::Level);
+            let lacks = match tokio::time::timeout(SAYS, level).await {
+                Ok(Ok(level)) => level < SETTINGS,
+                // A build that does not know the question says that. One that cannot be reached says nothing.
+                Ok(Err(e)) => e.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                Err(_) => false,
+            };
+            lacks.then(|| m.name.clone())
+        });
+        let lack: Vec<String> = join_all(asked).await.into_iter().flatten().collect();
+        if lack.is_empty() {
+            return Ok(());
+        }
+        let what = format!(
+            "the build of {} does not know that settings change",
+            lack.join(", ")
+        );
+        Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
+            .hint("Upgrade all members first."))
+    }
+
     /// Changes this setting of the cluster. What it means, in words.
     pub(super) async fn set(self: Arc<Seat>, name: &str, value: &str) -> Result<String> {
         let until = Instant::now() + AGREE;
+        let mut known = false;
         let not_now = |what| Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what);
+        let mut agreed = false;
         loop {
             let founded = self.catalogue().filter(|c| c.phase().is_some());
             let (Some(catalogue), Some(member)) = (founded, self.member.get()) else {
@@ -161,17 +195,21 @@ impl Seat {
             };
             let before = catalogue.policies().clone();
             let policies = changed(&before, name, value)?;
-            // Also where an answer was lost, and this node knows by now what was agreed on.
-            if policies == before {
+            // What is known here may be old: only a majority says that it is so.
+            if policies == before && agreed {
                 return Ok(means(&catalogue));
             }
             fits(&catalogue, &policies)?;
+            if !std::mem::replace(&mut known, true) {
+                self.all_know(&catalogue).await?;
+            }
             let command = Command::Set {
                 policies,
                 before: Some(before),
             };
             let why = match member.propose(command).await {
                 Some(Ok(())) => {
+                    agreed = true;
                     info!(
                         name,
                         value, "the members have agreed on a setting of the cluster"

@@ -45,9 +45,14 @@ pub struct Identity {
     /// It followed by hand, and was taken in while it ran: its settings may still name a primary.
     #[serde(default)]
     pub adopted: bool,
-    /// The latest term that it had heard of when it was about to join. One above it that it has led was drawn by hand.
-    #[serde(default)]
+    /// The latest term that it had heard of when it was about to join. One above it that it has led was drawn by hand. A build before this one noted none: then no term
+    /// is taken for such a one, as it may be that of the primary that is followed.
+    #[serde(default = "unknown")]
     pub heard: u64,
+}
+
+fn unknown() -> u64 {
+    u64::MAX
 }
 
 /// What is asked.
@@ -76,10 +81,14 @@ pub enum Question {
 /// | level | knows |
 /// |---|---|
 /// | 1 | [`LEASES`]: `failover.lease` |
-pub const LEVEL: u32 = LEASES;
+/// | 2 | [`SETTINGS`]: `canon cluster set` |
+pub const LEVEL: u32 = SETTINGS;
 
 /// From this level on a build takes leases to be as long as the members have agreed on.
 pub const LEASES: u32 = 1;
+
+/// From this level on a build takes a change of settings as all others do: it knows maintenance, and which change comes too late.
+pub const SETTINGS: u32 = 2;
 
 /// The level of this build.
 pub fn level() -> u32 {
