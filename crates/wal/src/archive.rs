@@ -362,11 +362,18 @@ impl Archive {
             .map(Position::from_u64))
     }
 
-    /// Notes where a term begins, unless it is noted.
-    pub fn note_begin(&self, term: u64, begins: Position) -> Result<()> {
+    /// Notes where a term begins by this history, unless it is noted: the first of those above the newest older term that has a folder here. Terms between the
+    /// two that archived nothing may have begun below what that folder holds.
+    pub fn note_begin(&self, term: u64, history: &[(u64, Position)]) -> Result<()> {
         if self.begins(term)?.is_some() {
             return Ok(());
         }
+        let older = self.terms()?.into_iter().rfind(|t| *t < term);
+        let above = older.map_or(term, |t| t + 1);
+        let first = history.iter().find(|t| (above..=term).contains(&t.0));
+        let Some((_, begins)) = first.filter(|t| t.1 > Position::ZERO) else {
+            return Ok(());
+        };
         let folder = self.folder(term, "times");
         let object = format!("{folder}/{BEGINS}{:016x}", begins.as_u64());
         let put = self.objects.put(&object, &[]);

@@ -96,9 +96,7 @@ fn run(
         tries: 0,
     };
     copy_log(source, &archive, &there, &log, &mut done)?;
-    if let Some((_, begins)) = history.last().filter(|t| t.1 > Position::ZERO) {
-        archive.note_begin(term, *begins)?;
-    }
+    archive.note_begin(term, &history)?;
     if let Some(c) = &checkpoint {
         if log.last < c.manifest().end {
             return Err(Broken::Changed);

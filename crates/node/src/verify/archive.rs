@@ -29,7 +29,7 @@ pub fn verify_archive(root: &Path, options: &Options<'_>) -> wal::Result<Report>
     let mut any = false;
     for (name, cluster) in clusters {
         let folder = root.join(name);
-        let mut terms = over.list(&folder).unwrap_or_default();
+        let mut terms = listed(&over, &folder, &mut report);
         terms.retain(|t| t.parse::<u64>().is_ok());
         for (n, term) in terms.iter().enumerate() {
             any = true;
@@ -50,6 +50,19 @@ pub fn verify_archive(root: &Path, options: &Options<'_>) -> wal::Result<Report>
         return Err(Error::NotOurs { path, reason });
     }
     Ok(report)
+}
+
+/// What lies in a folder. One that cannot be listed, as of a bucket that refuses that, is a finding: what it holds was not read.
+fn listed(over: &Overlay, folder: &Path, report: &mut Report) -> Vec<String> {
+    match over.list(folder) {
+        Ok(names) => names,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(source) => {
+            let (op, path) = ("listing", folder.to_owned());
+            report.add(Finding::of(&Error::Io { op, path, source }, folder));
+            Vec::new()
+        }
+    }
 }
 
 fn term_of(
@@ -85,7 +98,7 @@ fn term_of(
     report.cluster = cluster;
     let checkpoints = folder.join("checkpoint");
     let mut best: Option<(String, Manifest)> = None;
-    for name in over.list(&checkpoints).unwrap_or_default() {
+    for name in listed(over, &checkpoints, report) {
         if name.ends_with(".ckpt")
             && let Some(m) =
                 read_checkpoint(over, &checkpoints.join(&name), cluster, options, report)
@@ -100,7 +113,8 @@ fn term_of(
             .into_iter()
             .map(|n| (n.file_name(), n))
             .collect();
-        segments.extend(unfinished(over, &wal, segments.last().map(|s| s.1)));
+        let all = listed(over, &wal, report);
+        segments.extend(unfinished(all, segments.last().map(|s| s.1)));
         restorable(
             over, folder, cluster, best, &segments, &what, options, report,
         );
@@ -113,13 +127,8 @@ fn term_of(
 }
 
 /// The beginning of the segment behind the finished ones, which a backup has left.
-fn unfinished(
-    over: &Overlay,
-    wal: &Path,
-    last: Option<SegmentName>,
-) -> Option<(String, SegmentName)> {
-    let names = over.list(wal).unwrap_or_default().into_iter();
-    let mut parts = names.filter_map(|n| {
+fn unfinished(names: Vec<String>, last: Option<SegmentName>) -> Option<(String, SegmentName)> {
+    let mut parts = names.into_iter().filter_map(|n| {
         let name = wal::archive::parse_part(&n)?;
         Some((n, name))
     });

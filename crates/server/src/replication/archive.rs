@@ -236,10 +236,7 @@ impl Archiving {
             *self.settled.lock() = own;
         }
         if self.begun.load(Ordering::Relaxed) != term {
-            let begins = node.terms().into_iter().find(|t| t.0 == term);
-            if let Some((_, begins)) = begins.filter(|t| t.1 > Position::ZERO) {
-                self.archive.note_begin(term, begins).map_err(said)?;
-            }
+            self.archive.note_begin(term, &node.terms()).map_err(said)?;
             self.begun.store(term, Ordering::Relaxed);
         }
         if let Some(newest) = node.dir().latest_checkpoint().map_err(said)? {

@@ -538,7 +538,13 @@ impl Carrier {
         if carrier.senders.between_terms.load(Ordering::SeqCst) {
             return Err(changing_term());
         }
-        let facts = move || node.facts(older.as_deref());
+        let last = *last;
+        let facts = move || {
+            // Where the directory has what it needs the archive is not looked at: a bucket may take minutes to say that it is not there.
+            let own = node.dir().log().reaches_back_to();
+            let older = older.filter(|_| !matches!(own, Ok(Some(back)) if back <= last));
+            node.facts(older.as_deref())
+        };
         let facts = tokio::task::spawn_blocking(facts).await;
         let facts = facts.map_err(|e| Error::internal(e.to_string()))??;
         let accepted = carrier.sending.greet(hello, facts, &mut carrier.todo);
