@@ -137,9 +137,12 @@ impl Txn {
             columns.any(|c| !same(&old[c.column as usize], &row[c.column as usize]))
         };
         if self.options.locking {
-            // Who wants a unique key that the row gives up waits for the row.
-            let mut indexes = handle.table.def.indexes.iter();
-            let gives_up = indexes.any(|i| i.unique && changed(i));
+            // A transaction that wants a unique key which the row gives up waits for the row. Partial indexes and those over expressions are no keys of this
+            // sort, as in PostgreSQL: an UPDATE that changes only theirs does not wait for rows that refer to this one.
+            let def = &handle.table.def;
+            let hidden = |c: &base::schema::IndexColumn| def.columns[c.column as usize].is_hidden();
+            let is_key = |i: &Index| i.unique && !i.columns.iter().any(hidden);
+            let gives_up = def.indexes.iter().any(|i| is_key(i) && changed(i));
             let mode = if moved || referenced || gives_up {
                 LockMode::Update
             } else {

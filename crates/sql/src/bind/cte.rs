@@ -25,6 +25,8 @@ pub(super) enum CteSource<'s, 'p> {
         query: &'s ast::Query,
         alias: &'s TableAlias,
         around: &'s Scope<'p>,
+        /// It is named once.
+        once: bool,
         late: &'s RefCell<Option<LateCte>>,
     },
     Rows {
@@ -89,6 +91,7 @@ impl Binder<'_> {
                 kind: CteKind::Inline {
                     query: &cte.query,
                     alias: &cte.alias,
+                    once: after + here <= 1,
                 },
                 late: RefCell::default(),
                 queries,
@@ -327,6 +330,7 @@ impl Binder<'_> {
                 query,
                 alias: own,
                 around,
+                once,
                 late,
             } => {
                 if let Some(l) = &*late.borrow() {
@@ -344,11 +348,26 @@ impl Binder<'_> {
                 let crossed = boundary.take_crossed();
                 if self.volatile > before {
                     let rel = self.finish_selected(selected)?;
-                    *late.borrow_mut() = Some(self.late_cte(rel, (name, own), crossed)?);
+                    let made = self.late_cte(rel, (name, own), crossed)?;
+                    if once && reader.is_beside(around) {
+                        // Its one reader begins with the WITH: rows are made as they are asked for, and no more of them.
+                        let LateCte { made, cols, deps } = made;
+                        reader.cross(around, &deps);
+                        let slots = made.slots.iter();
+                        slots.for_each(|s| self.used[*s as usize] = true);
+                        let rows = CteSource::Rows {
+                            id: made.id,
+                            work: false,
+                        };
+                        self.lazy.push((made.id, made.input));
+                        return self.cte_reference(name, rows, (&cols, deps), reader, alias, melt);
+                    }
+                    *late.borrow_mut() = Some(made);
                     let source = CteSource::Inline {
                         query,
                         alias: own,
                         around,
+                        once,
                         late,
                     };
                     return self.cte_reference(name, source, (cols, deps), reader, alias, melt);

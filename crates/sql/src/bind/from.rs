@@ -400,9 +400,10 @@ impl Binder<'_> {
             && let Some((cte, around)) = outer.find_cte(&plain)
         {
             let source = match cte.kind {
-                CteKind::Inline { query, alias } => CteSource::Inline {
+                CteKind::Inline { query, alias, once } => CteSource::Inline {
                     query,
                     alias,
+                    once,
                     around: around.parent.expect("a WITH stands inside a scope"),
                     late: &cte.late,
                 },

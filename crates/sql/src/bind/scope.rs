@@ -79,6 +79,8 @@ pub enum CteKind<'p> {
     Inline {
         query: &'p ast::Query,
         alias: &'p ast::TableAlias,
+        /// It is named once.
+        once: bool,
     },
     /// Computed once, by the WITH.
     Shared(usize),
@@ -146,6 +148,20 @@ impl<'p> Scope<'p> {
             }
             at = s.parent;
         }
+    }
+
+    /// Whether no boundary lies between this scope and `until`, a scope around it.
+    pub fn is_beside(&self, until: &Scope<'_>) -> bool {
+        let mut at = Some(self);
+        while let Some(s) = at
+            && std::ptr::from_ref(s).cast::<()>() != std::ptr::from_ref(until).cast::<()>()
+        {
+            if s.crossed.is_some() {
+                return false;
+            }
+            at = s.parent;
+        }
+        true
     }
 
     /// Adds a relation; 42712 when its name is taken.

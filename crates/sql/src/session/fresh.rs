@@ -390,7 +390,9 @@ impl<E: Engine> Session<E> {
     pub(super) async fn renew_schema(&mut self, why: &Error) -> Result<bool, Exit> {
         let code = why.code();
         let code = code.code();
-        if !self.follows() || !(code.starts_with("42") || code.starts_with("3F")) {
+        // 22P02 is also a label that an enum does not have.
+        let of_schema = code.starts_with("42") || code.starts_with("3F") || code == "22P02";
+        if !self.follows() || !of_schema {
             return Ok(false);
         }
         if self.block.kind == super::block::Kind::Failed {

@@ -764,6 +764,8 @@ impl<E: Engine> Session<E> {
             if !Column::same_row(&plan.columns, &run.plan.columns) && !run.untold {
                 return Err(super::prepared::result_type_changed().into());
             }
+            // What DECLARE asked for are the rights of its own plan. A name may mean another relation by now.
+            run.allowed &= plan.prepared.privileges == run.plan.prepared.privileges;
             run.plan = plan;
         }
         let gated = self.state.forward.get() || self.state.read_only.get();
