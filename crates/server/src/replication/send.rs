@@ -26,7 +26,7 @@ use node::start_check::{Ahead, lost_log};
 use node::{Follower, Node, OlderLog, Promoted, Role};
 use parking_lot::Mutex;
 use replica::proof::Claim;
-use replica::ship::{Heard, Medium, Message, Peer as Standing, Step};
+use replica::ship::{Facts, Heard, Medium, Message, Peer as Standing, Step};
 use sql::engine::CheckCancelled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -455,6 +455,18 @@ impl Drop for Carrier {
     }
 }
 
+/// What this node has for a replica whose log ends at `last`.
+async fn facts(node: Arc<Node>, older: Option<Arc<dyn OlderLog>>, last: Position) -> Result<Facts> {
+    let look = move || {
+        // Where the directory has what it needs the archive is not looked at: a bucket may take minutes to say that it is not there.
+        let own = node.dir().log().reaches_back_to();
+        let older = older.filter(|_| !matches!(own, Ok(Some(back)) if back <= last));
+        node.facts(older.as_deref())
+    };
+    let found = tokio::task::spawn_blocking(look).await;
+    found.map_err(|e| Error::internal(e.to_string()))?
+}
+
 impl Carrier {
     async fn new(
         senders: Arc<Senders>,
@@ -538,15 +550,7 @@ impl Carrier {
         if carrier.senders.between_terms.load(Ordering::SeqCst) {
             return Err(changing_term());
         }
-        let last = *last;
-        let facts = move || {
-            // Where the directory has what it needs the archive is not looked at: a bucket may take minutes to say that it is not there.
-            let own = node.dir().log().reaches_back_to();
-            let older = older.filter(|_| !matches!(own, Ok(Some(back)) if back <= last));
-            node.facts(older.as_deref())
-        };
-        let facts = tokio::task::spawn_blocking(facts).await;
-        let facts = facts.map_err(|e| Error::internal(e.to_string()))??;
+        let facts = facts(node, older, *last).await?;
         let accepted = carrier.sending.greet(hello, facts, &mut carrier.todo);
         let name = carrier.sending.name().to_owned();
         if member && accepted {
