@@ -441,7 +441,10 @@ async fn a_consensus_leader_that_is_cut_off_does_not_fill_its_log() {
     })
     .await;
     let more = written() - before;
-    assert!(more < 1024, "the log grew by {more} bytes that no member gets");
+    assert!(
+        more < 1024,
+        "the log grew by {more} bytes that no member gets"
+    );
     world.cut.lock().unwrap().clear();
     world.is_whole().await;
 }
