@@ -37,7 +37,7 @@ impl Bench {
         let mut series: BTreeMap<&str, Vec<Option<f64>>> = BTreeMap::new();
         for &n in counts {
             let clusters = [Media::Tcp, Media::Shared, Media::Ring];
-            let clusters = clusters.map(|m| self.cluster(n, m).map(|c| (m, c)));
+            let clusters = clusters.map(|m| self.cluster(n, m, &[]).map(|c| (m, c)));
             let clusters: Vec<_> = clusters.into_iter().collect::<Result<_>>()?;
             let mut all: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
             for round in 0..self.options.rounds.min(5) {

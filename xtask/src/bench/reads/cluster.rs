@@ -233,6 +233,17 @@ pub fn measure(
     load: &Load,
     writes: Option<&Load>,
 ) -> Result<Done> {
+    measure_at(cluster.replicas(), clients, cluster, load, writes)
+}
+
+/// Runs `load` at each of these nodes of `cluster` at once, while `writes` runs at the primary.
+pub fn measure_at(
+    nodes: &[Node],
+    clients: &Clients,
+    cluster: &Cluster,
+    load: &Load,
+    writes: Option<&Load>,
+) -> Result<Done> {
     let mut writer = match writes {
         Some(w) => {
             let longer = Load {
@@ -258,11 +269,7 @@ pub fn measure(
     };
     let before = (fetched(), cpu(cluster.replicas()), cpu(&cluster.nodes[..1]));
     let machine = process::machine_seconds();
-    let readers: Result<Vec<Child>> = cluster
-        .replicas()
-        .iter()
-        .map(|r| load.start(clients, r))
-        .collect();
+    let readers: Result<Vec<Child>> = nodes.iter().map(|n| load.start(clients, n)).collect();
     let mut done = Done::default();
     let mut histogram: Vec<(f64, f64)> = Vec::new();
     let mut seconds: f64 = 0.0;

@@ -54,7 +54,7 @@ impl Bench {
     }
 
     pub(super) fn forwarded(&mut self) -> Result<()> {
-        let cluster = self.cluster(1, Media::Ring)?;
+        let cluster = self.cluster(1, Media::Ring, &[])?;
         let mut init = Command::new(self.clients.postgres_bin.join("pgbench"));
         init.args(["--initialize", "--quiet", "--scale=10", "--host=127.0.0.1"]);
         init.arg(format!("--port={}", cluster.primary().server.port));

@@ -3,7 +3,7 @@
 //! Sections: *stale* (`canon bench-reads`, the real-time checker, with 1 and 4 replicas, under full write load, while replicas or
 //! the primary are killed and primaries change; peers beside it when `--peers` names the directory of their scripts, or those alone with `--only peers`), *price* (sysbench at the replica under each
 //! `canon.read_policy` while the primary writes, paced so that the machine is not full, then as fast as it goes), *fetches* (as the load
-//! grows), *breakdown* (one mechanism after the other, with 1, 2, 4 and 8 replicas), *forward* (writing transactions at a replica). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
+//! grows), *leases* (as *price*, by read leases), *commits* (what a commit pays for them), *breakdown* (one mechanism after the other, with 1, 2, 4 and 8 replicas), *forward* (writing transactions at a replica). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
 //! interval (95 %, by order statistics) is from the second to the last but one of nine rounds.
 //!
 //! Left out on purpose: RDMA, which no machine of ours has; throughput with more replicas than cores.
@@ -20,7 +20,7 @@ use super::svg::Chart;
 use crate::clients::Clients;
 use crate::guard::Guard;
 use crate::{Result, command, server};
-use cluster::{Cluster, Done, Load, Media, after, measure};
+use cluster::{Cluster, Done, Load, Media, after, measure, measure_at};
 use failures::Failures;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|peers|price|leases|fetches|breakdown|forward] [--peers DIR] \
+const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|peers|price|leases|commits|fetches|breakdown|forward] [--peers DIR] \
                      [--binary CANON] [--directory DIR] [--no-results]";
 
 /// By these names `canon.read_policy` knows them; the first is what the others are compared with.
@@ -171,8 +171,8 @@ impl Bench {
             self.forwarded()?;
         }
         if self.wants("price") || self.wants("fetches") {
-            let cluster = self.cluster(1, Media::Ring)?;
-            let tcp = self.cluster(1, Media::Tcp)?;
+            let cluster = self.cluster(1, Media::Ring, &[])?;
+            let tcp = self.cluster(1, Media::Tcp, &[])?;
             if self.wants("price") {
                 self.price(&cluster, &tcp)?;
             }
@@ -183,6 +183,9 @@ impl Bench {
         if self.wants("leases") {
             self.leases()?;
         }
+        if self.wants("commits") {
+            self.commits()?;
+        }
         if self.wants("breakdown") {
             self.breakdown()?;
         }
@@ -190,14 +193,19 @@ impl Bench {
     }
 
     /// With sysbench's tables.
-    fn cluster(&mut self, replicas: usize, media: Media) -> Result<Cluster> {
+    fn cluster(
+        &mut self,
+        replicas: usize,
+        media: Media,
+        settings: &[(&str, &str)],
+    ) -> Result<Cluster> {
         let program = self.binary();
         let home = self.directory.join(media.name());
         // What an earlier section left.
         let _ = std::fs::remove_dir_all(&home);
         std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
         let guard = &mut self.guard;
-        let cluster = Cluster::start(&program, &home, replicas, media, &[], guard)?;
+        let cluster = Cluster::start(&program, &home, replicas, media, settings, guard)?;
         cluster.make_tables(&self.clients)?;
         Ok(cluster)
     }
@@ -361,7 +369,7 @@ impl Bench {
     /// Reads by leases beside stale ones, where primary and replica share no memory.
     fn leases(&mut self) -> Result<()> {
         self.line("\n## Leases\n\nAs *Price over TCP*, with a pair whose replica holds a read lease where its acknowledgements are quick enough. *Fetches* counts reads that had to ask all the same.");
-        let cluster = self.cluster(1, Media::Leases)?;
+        let cluster = self.cluster(1, Media::Leases, &[])?;
         for hot in [false, true] {
             let name = ["point selects by leases", "hot row by leases"][usize::from(hot)];
             self.price_of(
@@ -371,6 +379,54 @@ impl Bench {
                 &cluster,
                 &["stale", "lease"],
             )?;
+        }
+        Ok(())
+    }
+
+    /// What a commit pays for the lease of a replica: a pair with it beside a pair without it.
+    fn commits(&mut self) -> Result<()> {
+        self.line(&format!("\n## Commits\n\nsysbench's `oltp_update_non_index` at the primary of two pairs over TCP, one of which has a replica with a read lease. `synchronous_replicas = 1` in both. Ratios of the pair with the lease to the other in the same round, median (95 % interval) of {} rounds; odd rounds begin with the other pair.\n", self.options.rounds));
+        self.line("| `synchronous_commit` | clients | commits/s without | with | ratio | p50 ms without | with | ratio | p99 ratio |\n|---|---|---|---|---|---|---|---|---|");
+        let one_copy = [("CANON_SYNCHRONOUS_REPLICAS", "1")];
+        let pairs = [
+            self.cluster(1, Media::Tcp, &one_copy)?,
+            self.cluster(1, Media::Leases, &one_copy)?,
+        ];
+        for level in ["off", "local", "remote_write", "on"] {
+            for threads in [1, 8] {
+                let load = Load {
+                    test: "oltp_update_non_index",
+                    threads,
+                    rate: 0.0,
+                    seconds: self.options.seconds,
+                    hot: false,
+                    settings: format!("-c synchronous_commit={level}"),
+                };
+                let mut done = [Vec::new(), Vec::new()];
+                for round in 0..self.options.rounds {
+                    for i in [round % 2, 1 - round % 2] {
+                        let pair = &pairs[i];
+                        let at = &pair.nodes[..1];
+                        done[i].push(measure_at(at, &self.clients, pair, &load, None)?);
+                    }
+                }
+                let ratio = |of: fn(&Done) -> f64| {
+                    let rounds = done[1].iter().zip(&done[0]);
+                    let (m, low, high) = interval(rounds.map(|(a, b)| of(a) / of(b)).collect());
+                    format!("{m:.3} ({low:.3}..{high:.3})")
+                };
+                let row = format!(
+                    "| {level} | {threads} | {:.0} | {:.0} | {} | {:.3} | {:.3} | {} | {} |",
+                    median(&done[0], |d| d.transactions),
+                    median(&done[1], |d| d.transactions),
+                    ratio(|d| d.transactions),
+                    median(&done[0], |d| d.p50_ms),
+                    median(&done[1], |d| d.p50_ms),
+                    ratio(|d| d.p50_ms),
+                    ratio(|d| d.p99_ms),
+                );
+                self.line(&row);
+            }
         }
         Ok(())
     }
