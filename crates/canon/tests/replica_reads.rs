@@ -627,7 +627,7 @@ fn the_settings_are_shown() {
         ("canon.max_staleness", "1000", "integer"),
         ("canon.read_timeout", "1500", "integer"),
         ("canon.stale_action", "wait", "enum"),
-        ("canon.read_policy", "lamport+tracker", "enum"),
+        ("canon.read_policy", "lease", "enum"),
         ("canon.min_token", "", "string"),
         ("canon.report_token", "off", "bool"),
     ] {

@@ -424,16 +424,18 @@ impl Shipping {
         self.quorum.lock().replicas()
     }
 
-    /// From now on so many replicas must hold a commit before it is decided.
-    pub fn want_replicas(&self, wanted: usize) {
+    /// From now on so many replicas must hold a commit before it is decided. How many it were before, where that changes.
+    pub fn want_replicas(&self, wanted: usize) -> Option<usize> {
         let mut quorum = self.quorum.lock();
-        if quorum.replicas() == wanted {
-            return;
+        let before = quorum.replicas();
+        if before == wanted {
+            return None;
         }
         quorum.want(wanted);
         self.begin_rule();
         drop(quorum);
         self.settle();
+        Some(before)
     }
 
     /// Another rule holds from here on. Called with the decider locked: what was decided by the old one is in the watermarks.

@@ -162,6 +162,11 @@ async fn a_primary_without_its_lease_acknowledges_no_commit_that_it_alone_has() 
     let doubt = client.batch_execute("COMMIT").await;
     let doubt = doubt.expect_err("nothing says that it stays");
     assert_eq!(common::sqlstate(&doubt), "40003", "{doubt}");
+    let asked = doubt
+        .as_db_error()
+        .and_then(|e| e.hint().map(str::to_owned));
+    let asked = asked.expect("how the outcome can be asked for");
+    let (_, ask) = asked.split_once("ask: ").expect("a statement");
     let doubt = client.batch_execute("INSERT INTO kept VALUES (2)").await;
     let doubt = doubt.expect_err("nothing says that it stays");
     assert_eq!(common::sqlstate(&doubt), "40003", "{doubt}");
@@ -188,6 +193,8 @@ async fn a_primary_without_its_lease_acknowledges_no_commit_that_it_alone_has() 
         assert!(Instant::now() < deadline, "{}", nodes[0].server.log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    let status = client.query_one(ask, &[]).await.expect("an answer");
+    assert_eq!(status.get::<_, String>(0), "committed", "{ask}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

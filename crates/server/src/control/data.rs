@@ -276,7 +276,12 @@ impl Seat {
             false => (phase.term().max(node.term()), member.wanted()),
         };
         self.look_for_primary(place, &catalogue);
-        node.shipping().want_replicas(wanted);
+        if let Some(before) = node.shipping().want_replicas(wanted)
+            && node.role() == Role::Primary
+        {
+            let degraded = catalogue.degraded();
+            info!(before, %wanted, degraded, "synchronous_replicas: commits wait for another number of replicas");
+        }
         match alone {
             // Those that follow it are no members.
             true => node.shipping().count_all(),

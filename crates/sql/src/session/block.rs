@@ -16,6 +16,7 @@ use super::handle::{Handle, Reason};
 use super::level::Level;
 use super::run::interruption;
 use super::settings::{self, Span};
+use super::token::Token;
 use super::turns::PATIENCE;
 use super::utility::Modes;
 use crate::engine::Engine;
@@ -142,14 +143,19 @@ fn left(why: Reason, left: Left) -> Error {
     }
 }
 
-/// 40003: the transaction stands here, and this node may be the primary no more.
-fn in_doubt(why: &Error) -> Error {
+/// 40003: the transaction stands here, and this node may be the primary no more. `token` names its commit.
+fn in_doubt(why: &Error, token: &Token) -> Error {
     Error::new(
         SqlState::STATEMENT_COMPLETION_UNKNOWN,
         "the transaction stands on this node; whether it stays is not known",
     )
-    .detail(why.fields().message.to_string())
-    .hint("Ask the primary.")
+    .detail(format!(
+        "{}\nTransaction token: {token}",
+        why.fields().message
+    ))
+    .hint(format!(
+        "When there is a primary, ask: SELECT canon_txn_status('{token}')"
+    ))
 }
 
 /// A session is ended that waits for this. What a commit's client is told is what PostgreSQL says, where the commit is on this disk.
@@ -443,6 +449,7 @@ impl<E: Engine> Session<E> {
         match committed {
             Ok(held) => {
                 let held = self.state.with_drawn(held);
+                let committed = held.position();
                 self.keep_settings();
                 self.shared.counters.commits.add();
                 self.state.saw(held.position());
@@ -457,7 +464,10 @@ impl<E: Engine> Session<E> {
                 // With synchronous_commit = off its reply waits for what a read waits for.
                 waited.map_err(
                     |e| match writes && e.code() == SqlState::CANNOT_CONNECT_NOW {
-                        true => in_doubt(&e),
+                        true => {
+                            let history = self.shared.engine.history();
+                            in_doubt(&e, &Token::of(&history, committed))
+                        }
                         false => e,
                     },
                 )

@@ -675,6 +675,11 @@ impl<E: Engine> SessionContext for State<E> {
 
     fn transaction_status(&self, token: &str) -> Result<&'static str> {
         self.may_write("canon_txn_status()")?;
+        let engine = &self.shared.engine;
+        if let Some(commit) = Token::parse(token) {
+            let outcome = commit.outcome(&engine.history(), engine.published_position());
+            return outcome.map(said);
+        }
         let parts = token.split_once('-');
         let parts = parts.and_then(|(a, n)| Some((a.parse().ok()?, n.parse().ok()?)));
         let (after, number) = parts.filter(|p| p.1 != 0).ok_or_else(|| {
@@ -683,13 +688,7 @@ impl<E: Engine> SessionContext for State<E> {
                 format!("invalid transaction token: \"{token}\""),
             )
         })?;
-        let engine = &self.shared.engine;
-        Ok(match engine.outcome(number, Position::from_u64(after)) {
-            Outcome::Committed => "committed",
-            Outcome::Aborted => "aborted",
-            Outcome::Running => "in progress",
-            Outcome::Unknown => "unknown",
-        })
+        Ok(said(engine.outcome(number, Position::from_u64(after))))
     }
 
     fn catalog_function(
@@ -699,6 +698,16 @@ impl<E: Engine> SessionContext for State<E> {
         args: &[Value],
     ) -> Result<Value> {
         super::planner_api::catalog_function(self, name, types, args)
+    }
+}
+
+/// What canon_txn_status says.
+fn said(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Committed => "committed",
+        Outcome::Aborted => "aborted",
+        Outcome::Running => "in progress",
+        Outcome::Unknown => "unknown",
     }
 }
 

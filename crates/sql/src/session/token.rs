@@ -7,9 +7,12 @@
 //! term were lost, and new commits may stand at the same numbers. A token of an older term is good up to the position at which the next
 //! term began, since so far both histories are the same.
 //!
+//! The token of a commit in doubt (40003) names that commit: [`Token::outcome`] says what has become of it.
+//!
 //! Left out on purpose: a signature. Who makes up a token can only make his own reads wait, or fail.
 
 use crate::cluster_status::{lsn, parse_lsn};
+use crate::engine::Outcome;
 use crate::reading::History;
 use base::{Error, Position, Result, SqlState};
 use std::fmt;
@@ -70,7 +73,7 @@ impl Token {
         if self.cluster != h.cluster {
             return no(
                 SqlState::INVALID_PARAMETER_VALUE,
-                format!("canon.min_token is of another cluster: {self}"),
+                format!("the token is of another cluster: {self}"),
             )
             .map_err(|e: Error| {
                 e.detail(format!(
@@ -84,7 +87,7 @@ impl Token {
             return no(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!(
-                    "canon.min_token is of term {}, which this server does not know",
+                    "the token is of term {}, which this server does not know",
                     self.term
                 ),
             )
@@ -97,7 +100,7 @@ impl Token {
             Some((next, start)) if self.position > *start => no(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!(
-                    "canon.min_token {} of term {} is not in this server's history",
+                    "the token's position {} of term {} is not in this server's history",
                     lsn(self.position),
                     self.term
                 ),
@@ -111,6 +114,19 @@ impl Token {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// What has become of the commit at this position, asked at a primary that shows what stands up to `published`. Its errors are those of
+    /// [`Token::check`] for another cluster and a later term.
+    pub fn outcome(&self, h: &History, published: Position) -> Result<Outcome> {
+        if self.cluster != h.cluster || self.is_of_a_later_term(h) {
+            self.check(h)?;
+        }
+        Ok(match self.check(h) {
+            Err(_) => Outcome::Aborted,
+            Ok(()) if self.position > published => Outcome::Running,
+            Ok(()) => Outcome::Committed,
+        })
     }
 
     /// 55000: the transaction has taken its snapshot, and keeps it.
@@ -202,6 +218,21 @@ mod tests {
             t.is_of_a_later_term(&history())
         };
         assert!(later(7, 5) && !later(7, 4) && !later(8, 5));
+        let outcome = |cluster, term, at| {
+            let t = Token {
+                cluster,
+                term,
+                position: p(at),
+            };
+            t.outcome(&history(), p(250)).map_err(|e| e.code())
+        };
+        assert_eq!(outcome(7, 3, 200), Ok(Outcome::Committed));
+        assert_eq!(outcome(7, 3, 201), Ok(Outcome::Aborted));
+        assert_eq!(outcome(7, 4, 250), Ok(Outcome::Committed));
+        assert_eq!(outcome(7, 4, 251), Ok(Outcome::Running));
+        assert_eq!(outcome(7, 5, 1), lost.map(|()| Outcome::Unknown));
+        let elsewhere = Err(SqlState::INVALID_PARAMETER_VALUE);
+        assert_eq!(outcome(8, 4, 1), elsewhere);
         assert_eq!(t(8, 4, 1), Err(SqlState::INVALID_PARAMETER_VALUE));
     }
 }

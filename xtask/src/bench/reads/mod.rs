@@ -3,7 +3,7 @@
 //! Sections: *stale* (`canon bench-reads`, the real-time checker, with 1 and 4 replicas, under full write load, while replicas or
 //! the primary are killed and primaries change; peers beside it when `--peers` names the directory of their scripts, or those alone with `--only peers`), *price* (sysbench at the replica under each
 //! `canon.read_policy` while the primary writes, paced so that the machine is not full, then as fast as it goes), *fetches* (as the load
-//! grows), *leases* (as *price*, by read leases), *commits* (what a commit pays for them), *breakdown* (one mechanism after the other, with 1, 2, 4 and 8 replicas), *forward* (writing transactions at a replica). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
+//! grows), *leases* (as *price*, by read leases), *commits* (what a commit pays for them), *stall* (writers while a replica with a lease stands still), *breakdown* (one mechanism after the other, with 1, 2, 4 and 8 replicas), *forward* (writing transactions at a replica). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
 //! interval (95 %, by order statistics) is from the second to the last but one of nine rounds.
 //!
 //! Left out on purpose: RDMA, which no machine of ours has; throughput with more replicas than cores.
@@ -13,6 +13,7 @@ pub(super) mod cluster;
 mod failures;
 mod forward;
 mod peers;
+mod stall;
 
 use super::page;
 use super::peers::Peers;
@@ -28,7 +29,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|peers|price|leases|commits|fetches|breakdown|forward] [--peers DIR] \
+const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|peers|price|leases|commits|stall|fetches|breakdown|forward] [--peers DIR] \
                      [--binary CANON] [--directory DIR] [--no-results]";
 
 /// By these names `canon.read_policy` knows them; the first is what the others are compared with.
@@ -185,6 +186,9 @@ impl Bench {
         }
         if self.wants("commits") {
             self.commits()?;
+        }
+        if self.wants("stall") {
+            self.stall()?;
         }
         if self.wants("breakdown") {
             self.breakdown()?;
@@ -428,6 +432,25 @@ impl Bench {
                 self.line(&row);
             }
         }
+        Ok(())
+    }
+
+    /// Writers while a replica that holds a read lease stands still.
+    fn stall(&mut self) -> Result<()> {
+        let cluster = self.cluster(1, Media::Leases, &[])?;
+        let mut stops = stall::stop_holder(&cluster, self.options.rounds)?;
+        stops.sort_by(|a, b| a.longest_ms.total_cmp(&b.longest_ms));
+        let most = stops.iter().map(|s| s.stalls).max().unwrap_or(0);
+        let at = |i: usize| stops.get(i).map_or(f64::NAN, |s| s.longest_ms);
+        self.line("\n## A holder that stands still\n\nOne writer at the primary, and SIGSTOP of the replica for 2 s while it holds a read lease. A stall is a time between two acknowledgements of more than 20 ms.\n");
+        self.line("| times stopped | stalls each, at most | longest stall, median | most |\n|---|---|---|---|");
+        let row = format!(
+            "| {} | {most} | {:.0} ms | {:.0} ms |",
+            stops.len(),
+            at(stops.len() / 2),
+            at(stops.len().saturating_sub(1)),
+        );
+        self.line(&row);
         Ok(())
     }
 

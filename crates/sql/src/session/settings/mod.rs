@@ -141,7 +141,7 @@ impl Default for Settings {
                 report_token: false,
                 consistency: Consistency::Strong,
                 max_staleness: Duration::ZERO,
-                read_policy: ReadPolicy::Tracker,
+                read_policy: ReadPolicy::Lease,
                 read_timeout: None,
                 stale_action: StaleAction::Error,
                 report_all: false,
@@ -581,12 +581,12 @@ fn allow(s: &Setting, superuser: bool) -> Result<()> {
 /// The policy of this name.
 fn read_policy(name: &str) -> ReadPolicy {
     match name {
-        "lease" => ReadPolicy::Lease,
+        "lamport+tracker" => ReadPolicy::Tracker,
         "lamport" => ReadPolicy::Lamport,
         "read-wait" => ReadPolicy::ReadWait,
         "stale" => ReadPolicy::Stale,
         "commit-wait" => ReadPolicy::CommitWait,
-        _ => ReadPolicy::Tracker,
+        _ => ReadPolicy::Lease,
     }
 }
 

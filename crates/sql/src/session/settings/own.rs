@@ -56,10 +56,10 @@ pub const OWN: &[Setting] = &[
     ),
     s(
         "canon.read_policy",
-        "lamport+tracker",
+        "lease",
         Enum(&[
-            "lamport+tracker",
             "lease",
+            "lamport+tracker",
             "lamport",
             "read-wait",
             "stale",
