@@ -173,14 +173,20 @@ pub fn restore(o: &RestoreOptions) -> Result<bool> {
         "cluster {:032x} was made from {:032x}: {} commits above checkpoint {}, up to position {}",
         made.cluster, made.from, made.commits, made.checkpoint, made.last
     );
-    if matches!(target, Target::Time(_)) && made.last < made.upto {
-        eprintln!(
+    let whole = matches!(target, Target::End) || made.reached;
+    match target {
+        Target::Time(_) if !whole => eprintln!(
             "the log in the archive ends at {}, and at that time all up to {} had been committed: what lies between the two is not in the directory",
             made.last, made.upto
-        );
+        ),
+        Target::Position(p) if !whole => eprintln!(
+            "the log in the archive ends at {}, before {p}: what lies between the two is not in the directory",
+            made.last
+        ),
+        _ => {}
     }
     if o.no_verify {
-        return Ok(true);
+        return Ok(whole);
     }
-    crate::verify::look(&o.to)
+    Ok(crate::verify::look(&o.to)? && whole)
 }

@@ -145,6 +145,8 @@ impl Failover {
                 self.answers.insert(node, testimony);
             }
             Answer::Promised(_) => {}
+            // A copy that leads in this term by now, or knows it, was asked twice. No person has promoted it.
+            Answer::Later(known) if known <= term => {}
             Answer::Later(known) => self.above = self.above.max(known),
         }
     }

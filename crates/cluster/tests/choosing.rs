@@ -96,6 +96,49 @@ fn a_term_that_was_drawn_by_hand_is_overtaken() {
     assert_eq!(catalogue.phase(), Some(Phase::Leading { node: 3, term }));
 }
 
+/// A copy that leads was asked once more, under the term that it leads. No person has promoted it: the next term needs not be above.
+#[test]
+fn a_late_question_at_the_new_primary_makes_no_term_by_hand() {
+    use Kind::Server;
+    let mut catalogue = catalogue(&[Server, Server, Server]);
+    let mut failover = Failover::elected(Terms::default(), 0, Before::default());
+    let mut now = 0;
+    let mut steps = |failover: &mut Failover, catalogue: &mut Catalogue| {
+        now += 10_000_000_000;
+        let mut proposed = Vec::new();
+        for action in failover.tick(catalogue, now) {
+            if let Action::Propose(command) = action {
+                catalogue.apply(&command).expect("in time");
+                proposed.push(command);
+            }
+        }
+        proposed
+    };
+    steps(&mut failover, &mut catalogue);
+    steps(&mut failover, &mut catalogue);
+    let term = catalogue.phase().expect("one is chosen").term();
+    let end = End {
+        term: 1,
+        position: 7,
+    };
+    for node in [2, 3] {
+        failover.answered(term, node, Answer::Promised(end.into()));
+    }
+    steps(&mut failover, &mut catalogue);
+    let Some(Phase::Leading { node, .. }) = catalogue.phase() else {
+        panic!("{:?}", catalogue.phase());
+    };
+    failover.answered(term, node, Answer::Later(term));
+    let begun = (0..10).find_map(|_| {
+        let proposed = steps(&mut failover, &mut catalogue);
+        proposed.into_iter().find_map(|c| match c {
+            Command::Begin { above, .. } => Some(above),
+            _ => None,
+        })
+    });
+    assert_eq!(begun, Some(0));
+}
+
 /// After an election a primary that is there is not given up before it can have asked, though no lease is left.
 #[test]
 fn a_new_consensus_leader_gives_the_primary_its_chance() {

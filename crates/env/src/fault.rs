@@ -7,6 +7,7 @@
 //!                 abort (default): the process ends at once, as under kill -9: no destructor, no flush
 //!                 error, full:     the point returns an I/O error, or "no space left"
 //!                 while=FILE:      "no space left" at every passage, as long as there is this file
+//!                 hangs=FILE:      every passage takes as long as there is this file
 //! CANON_PLANTED = name [, …]                                switches that make one check wrong on purpose
 //! ```
 //! A point is named `room.where`, for example `wal.after_write`. [`point`] stands where nothing can be returned and knows
@@ -67,6 +68,7 @@ mod armed {
         Error,
         Full,
         FullWhile(PathBuf),
+        HangsWhile(PathBuf),
     }
 
     struct Armed {
@@ -118,6 +120,9 @@ mod armed {
                 file if file.starts_with("while=") => {
                     armed.action = Action::FullWhile(file["while=".len()..].into());
                 }
+                file if file.starts_with("hangs=") => {
+                    armed.action = Action::HangsWhile(file["hangs=".len()..].into());
+                }
                 nth => armed.left = nth.parse().ok().filter(|n| *n > 0)?,
             }
         }
@@ -141,6 +146,14 @@ mod armed {
         if let Action::FullWhile(file) = &armed.action {
             return if file.exists() { full() } else { Ok(()) };
         }
+        if let Action::HangsWhile(file) = &armed.action {
+            let file = file.clone();
+            drop(state);
+            while file.exists() {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            return Ok(());
+        }
         if armed.left == 0 {
             return Ok(());
         }
@@ -155,6 +168,7 @@ mod armed {
             }
             Action::Error => Err(io::Error::other(format!("fault point {name}"))),
             Action::Full | Action::FullWhile(_) => full(),
+            Action::HangsWhile(_) => Ok(()),
         }
     }
 

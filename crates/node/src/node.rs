@@ -654,6 +654,13 @@ impl Node {
         &self.shared.manager.marks
     }
 
+    /// How long the flush of the log that is under way has taken; none: no flush is, or the disk is full.
+    pub fn flush_takes(&self) -> Option<Duration> {
+        let since = self.shared.pipeline.flushing_since()?;
+        let now = self.clock().monotonic_nanos();
+        Some(Duration::from_nanos(now.saturating_sub(since)))
+    }
+
     pub fn flush_stats(&self) -> &FlushStats {
         &self.shared.pipeline.stats
     }

@@ -99,6 +99,8 @@ pub struct Pipeline {
     log: Mutex<Option<Writing>>,
     /// Nanoseconds of a flush, a mean over the last few.
     pace: AtomicU64,
+    /// Since when the flush that is under way writes, by the monotonic clock; 0: none is.
+    flushing: AtomicU64,
 }
 
 impl Pipeline {
@@ -120,7 +122,13 @@ impl Pipeline {
             stop: AtomicBool::new(false),
             log: Mutex::default(),
             pace: AtomicU64::new(QUICK * 8),
+            flushing: AtomicU64::new(0),
         }
+    }
+
+    /// Since when the flush that is under way writes, in nanoseconds of the monotonic clock. A disk that is full is none.
+    pub fn flushing_since(&self) -> Option<u64> {
+        Some(self.flushing.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
     /// Ready when the reply may leave.
@@ -305,12 +313,14 @@ impl Pipeline {
         }
         w.log.set_copies(self.shipping.is_wanted());
         w.began = env.clock.monotonic_nanos();
+        self.flushing.store(w.began.max(1), Ordering::Relaxed);
         match w.log.append_group(&w.left, self.marks.published.get()) {
             Ok(_) => {
                 w.appended = true;
                 Flushed::Group
             }
             Err(e) if e.is_retryable() => {
+                self.flushing.store(0, Ordering::Relaxed);
                 if !std::mem::replace(&mut w.was_full, true) {
                     self.stats.disk_full.fetch_add(1, Ordering::Relaxed);
                     manager.set_disk_full(true);
@@ -332,6 +342,7 @@ impl Pipeline {
             die(&e);
         }
         w.appended = false;
+        self.flushing.store(0, Ordering::Relaxed);
         let group = std::mem::take(&mut w.left);
         let last = group.last().expect("a group was written").position;
         if std::mem::take(&mut w.was_full) {

@@ -320,8 +320,10 @@ impl Server {
         let node = Arc::new(open(config, region, house).await?);
         tokio::task::block_in_place(|| member.keep(&config.data))?;
         if config.replica_of.is_none() {
-            // Until its replicas were asked.
-            node.hold(!node.dir().known_replicas().map_err(system)?.is_empty());
+            // Until its replicas were asked. One that leads no more serves nothing by its own log, and is not compared with theirs.
+            let sealed = node.dir().sealed_for().map_err(system)?.is_some();
+            let leads = node.heard_term() <= node.term() && !sealed;
+            node.hold(leads && !node.dir().known_replicas().map_err(system)?.is_empty());
             stay_sealed(&node).await?;
         }
         let tasks = &mut front.tasks;

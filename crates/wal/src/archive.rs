@@ -25,10 +25,11 @@ use crate::error::{Error, Result};
 use crate::segment::{LogDir, SEGMENT_HEADER, SegmentHeader, SegmentName};
 use crate::source::{SegmentBytes, SegmentSource};
 use base::Position;
-use env::{Disk, OpenMode};
+use env::{Disk, DiskFile, OpenMode};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where objects lie: names with slashes, contents that are written once and whole.
 pub trait Objects: Send + Sync {
@@ -62,6 +63,22 @@ impl Files {
         let root = root.to_owned();
         Files { disk, root }
     }
+
+    /// A new file for what is to be the object `name`. No other writer has it: a server and a backup may write the same object at the same time, or
+    /// two whose names differ in their endings alone.
+    fn temporary(&self, name: &str) -> io::Result<(PathBuf, Arc<dyn DiskFile>)> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let own = format!("{name}.{}-{number}.tmp", std::process::id());
+            let path = self.root.join(own);
+            match self.disk.open(&path, OpenMode::CreateNew) {
+                // Left behind by a process of this number, or another machine's.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                opened => return Ok((path, opened?)),
+            }
+        }
+    }
 }
 
 impl Objects for Files {
@@ -69,11 +86,14 @@ impl Objects for Files {
         let path = self.root.join(name);
         let dir = path.parent().expect("below the root");
         self.disk.create_dir_all(dir)?;
-        let temporary = path.with_extension("tmp");
-        let file = self.disk.open(&temporary, OpenMode::Truncate)?;
-        file.write_all_at(bytes, 0)?;
-        file.sync_data()?;
-        self.disk.rename(&temporary, &path)?;
+        let (temporary, file) = self.temporary(name)?;
+        let written = file.write_all_at(bytes, 0).and_then(|()| file.sync_data());
+        let put = written.and_then(|()| self.disk.rename(&temporary, &path));
+        if put.is_err() {
+            // What was written of it is of no use; the error says what happened.
+            _ = self.disk.remove(&temporary);
+        }
+        put?;
         self.disk.sync_dir(dir)
     }
 

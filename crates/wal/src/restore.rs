@@ -64,6 +64,8 @@ pub struct Restored {
     pub last: Position,
     /// What was wanted: up to here. The log in the archive may end before.
     pub upto: Position,
+    /// The archive's log goes on behind `upto`, or ends there: the directory lacks nothing of what was wanted.
+    pub reached: bool,
 }
 
 /// The clusters that have a folder in this place.
@@ -294,6 +296,7 @@ fn make(
         commits,
         last,
         upto: plan.upto,
+        reached: beyond || last >= plan.upto,
     })
 }
 

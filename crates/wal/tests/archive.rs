@@ -7,7 +7,7 @@ use common::*;
 use env::Disk;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wal::archive::Files;
+use wal::archive::{Files, Objects};
 use wal::{Archive, DataDir, Error, LogReader, SegmentName};
 
 const TERM: u64 = 1;
@@ -143,4 +143,26 @@ fn a_hole_ends_what_counts() {
     // It is copied again while it is there.
     let missing = w.archive.missing(TERM, w.dir.log()).unwrap();
     assert_eq!(missing.len(), 2, "the one before the hole counts no more");
+}
+
+/// A server copies a finished segment while a backup copies the same one as far as it was written.
+#[test]
+fn two_writers_of_one_segment_do_not_share_a_file() {
+    let (_, disk) = mem();
+    let files = &Files::new(disk, Path::new("/archive"));
+    let whole = vec![7; 64 << 10];
+    std::thread::scope(|s| {
+        let backup = s.spawn(|| {
+            for _ in 0..2000 {
+                files.put("c/1/wal/2-9.part", &[1; 100]).expect("room");
+            }
+        });
+        while !backup.is_finished() {
+            files.put("c/1/wal/2-9.wal", &whole).expect("room");
+            assert_eq!(files.len("c/1/wal/2-9.wal").expect("it is there"), 64 << 10);
+        }
+    });
+    let mut names = files.list("c/1/wal").expect("a folder");
+    names.sort();
+    assert_eq!(names, ["2-9.part", "2-9.wal"]);
 }

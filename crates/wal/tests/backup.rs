@@ -167,6 +167,12 @@ fn a_backup_has_all_that_was_durable_and_the_next_copies_what_is_new() {
     let made = w.restore("/two", Target::End).unwrap();
     assert_eq!((made.checkpoint, made.last), (1, at(61)));
     assert_eq!(w.found("/two"), wanted(61));
+    // The log in the archive ends before what is wanted, or has it.
+    for (n, reached) in [(50, true), (61, true), (62, false)] {
+        let to = format!("/position-{n}");
+        let made = w.restore(&to, Target::Position(at(n))).unwrap();
+        assert_eq!(made.reached, reached, "{n}");
+    }
 
     // Nothing new: the unfinished segment is written again, and no other.
     let third = w.back_up(3000).unwrap();

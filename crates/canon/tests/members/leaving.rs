@@ -132,3 +132,30 @@ async fn a_member_that_ends_before_it_has_noted_that_it_left_hears_it_again() {
     assert!(refused.is_some_and(|s| !s.success()), "{log}");
     assert!(log.contains("has left its cluster"), "{log}");
 }
+
+/// A copy that commits wait for is not taken out: they would wait for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_waited_for_leaves_when_fewer_are_wanted() {
+    if skip() {
+        return;
+    }
+    let mut nodes = of_three(&[]).await;
+    prepare(&nodes).await;
+    let set = |n: usize| {
+        let setting = format!("synchronous_replicas={n}");
+        let (done, said) = canon(&["cluster", "set", &setting, "--server", &at(&nodes[0])]);
+        assert!(done, "{said}");
+    };
+    set(2);
+    let (done, said) = canon(&["leave", "--server", &at(&nodes[2])]);
+    assert!(
+        !done && said.contains("commits would wait for ever"),
+        "{said}"
+    );
+    set(1);
+    let ended = leaves(&mut nodes[2]).await;
+    assert!(ended.success(), "{}", nodes[2].server.log_tail());
+    let writers = Writers::start(&nodes[..2], 2);
+    writers.more(20, &nodes[..2]).await;
+    writers.end().await;
+}

@@ -54,3 +54,35 @@ async fn without_synchronous_replicas_nobody_is_named_by_itself() {
     })
     .await;
 }
+
+/// The disk of the primary takes a flush and never answers. Another server is named, and the old primary follows it when its disk is back.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_whose_disk_hangs_makes_way() {
+    if skip() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let hangs = dir.path().join("hangs");
+    let fault = format!("wal.before_sync:hangs={}", hangs.display());
+    let a = node("a", None, &[("CANON_FAULT", &fault)]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let c = node("c", Some(&a.server), &[]).await;
+    let nodes = [a, b, c];
+    for n in &nodes {
+        can_fail_over(n).await;
+    }
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 3);
+    writers.more(20, &nodes).await;
+    std::fs::write(&hangs, "").expect("a file");
+    // More than may have been under way.
+    writers.more(20, &nodes).await;
+    assert_ne!(primary(&nodes).await, 0, "{}", nodes[0].server.log_tail());
+    std::fs::remove_file(&hangs).expect("a file");
+    follows(&nodes[0]).await;
+    let acknowledged = writers.end().await;
+    for n in &nodes {
+        has_all(n, &acknowledged).await;
+    }
+}

@@ -163,8 +163,13 @@ impl LogFile {
         self.put(Record::Purge(to))
     }
 
-    /// Keeps a snapshot, in a file made anew.
+    /// Keeps a snapshot, in a file made anew. One that is older than the kept one changes nothing: a member may build a snapshot while it takes the
+    /// leader's newer one, after which entries between the two are gone.
     pub fn snapshot(&mut self, kept: Kept) -> io::Result<()> {
+        let had = self.content.snapshot.as_ref();
+        if had.is_some_and(|had| had.meta.last_log_id > kept.meta.last_log_id) {
+            return Ok(());
+        }
         self.changes()?;
         let mut content = self.content.clone();
         content.take(Record::Snapshot(Box::new(kept)));
@@ -311,6 +316,29 @@ mod tests {
             let last = open(&disk).expect("a whole file");
             assert_eq!(last.content().vote, Some(Vote::new(99, 0)));
         }
+    }
+
+    /// The log between the two is gone when the older one is there.
+    #[test]
+    fn an_older_snapshot_takes_no_newer_ones_place() {
+        let disk = MemDisk::new();
+        let mut log = open(&disk).expect("a new one");
+        let kept = |index| Kept {
+            meta: SnapshotMeta {
+                last_log_id: Some(entry(index).log_id),
+                ..SnapshotMeta::default()
+            },
+            catalogue: Catalogue::default(),
+        };
+        for index in [9, 5] {
+            log.snapshot(kept(index)).expect("the disk works");
+        }
+        let last = |log: &LogFile| {
+            let snapshot = log.content().snapshot.as_ref();
+            snapshot.and_then(|s| s.meta.last_log_id).map(|id| id.index)
+        };
+        assert_eq!(last(&log), Some(9));
+        assert_eq!(last(&open(&disk).expect("a whole file")), Some(9));
     }
 
     /// A vote whose sync has failed was not given, and is read at the next start all the same. From then on it is one, also after a power cut.

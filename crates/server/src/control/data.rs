@@ -18,6 +18,8 @@ use tracing::{info, warn};
 const FLUSH: Duration = Duration::from_secs(10);
 /// How long a promotion may take until it is asked for anew.
 const PROMOTION: Duration = Duration::from_secs(60);
+/// A flush that takes longer says that the disk may never answer.
+const HUNG: Duration = Duration::from_secs(5);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -143,6 +145,8 @@ impl Data for Seat {
         };
         let node = &place.node;
         match node.role() {
+            // Another copy is better than a disk that may never answer. This one leads on where no other may be named.
+            Role::Primary if node.flush_takes().is_some_and(|t| t > HUNG) => Leads::Unknown,
             Role::Primary if node.term() == term => Leads::Yes,
             // It is about to stop for good.
             Role::Sealed if place.senders.has_lost().is_some() => Leads::Unknown,

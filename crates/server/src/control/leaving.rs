@@ -97,6 +97,17 @@ impl Seat {
                 not_now(what).hint("canon status says what stands in the way of another primary.")
             );
         }
+        let copies = catalogue.members().iter().filter(|(_, m)| m.has_copy());
+        let left = copies.filter(|(id, _)| **id != node).count();
+        let others = left.saturating_sub(1);
+        let wanted = catalogue.policies().synchronous_replicas;
+        if leaving.has_copy() && wanted.is_some_and(|n| n > others) {
+            let what = format!(
+                "commits would wait for ever: {others} other copies would be left, fewer than synchronous_replicas asks for"
+            );
+            let first = format!("Before: canon cluster set synchronous_replicas={others}");
+            return Err(not_now(&what).hint(first));
+        }
         match member.propose(Command::Leave { node }).await {
             None => {
                 let what = "it is not known whether the members have agreed on that";
