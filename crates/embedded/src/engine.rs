@@ -33,7 +33,6 @@ fn undecided(held: CommitWait) -> Error {
         SqlState::STATEMENT_COMPLETION_UNKNOWN,
         "this node has handed over before enough replicas had the transaction; whether it committed is not known",
     )
-    .hint("Ask the new primary.")
 }
 
 /// What knows of the nodes around this one.
@@ -160,7 +159,6 @@ fn in_doubt() -> Error {
     let what = "the transaction stands on this node, which holds no lease of its cluster's members any more; whether it stays is not known";
     Error::new(SqlState::STATEMENT_COMPLETION_UNKNOWN, what)
         .detail("No replica had to have it, and another node may be the primary by now.")
-        .hint("Ask the primary.")
 }
 
 impl Engine for NodeEngine {

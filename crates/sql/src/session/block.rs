@@ -12,6 +12,7 @@
 use super::Session;
 use super::client::{Client, Severity, TxnStatus};
 use super::exit::Exit;
+use super::forward::to_be_asked;
 use super::handle::{Handle, Reason};
 use super::level::Level;
 use super::run::interruption;
@@ -143,19 +144,13 @@ fn left(why: Reason, left: Left) -> Error {
     }
 }
 
-/// 40003: the transaction stands here, and this node may be the primary no more. `token` names its commit.
-fn in_doubt(why: &Error, token: &Token) -> Error {
+/// 40003: the transaction stands here, and this node may be the primary no more.
+fn in_doubt(why: &Error) -> Error {
     Error::new(
         SqlState::STATEMENT_COMPLETION_UNKNOWN,
         "the transaction stands on this node; whether it stays is not known",
     )
-    .detail(format!(
-        "{}\nTransaction token: {token}",
-        why.fields().message
-    ))
-    .hint(format!(
-        "When there is a primary, ask: SELECT canon_txn_status('{token}')"
-    ))
+    .detail(why.fields().message.to_string())
 }
 
 /// A session is ended that waits for this. What a commit's client is told is what PostgreSQL says, where the commit is on this disk.
@@ -462,15 +457,14 @@ impl<E: Engine> Session<E> {
                     self.shared.deliver();
                 }
                 // With synchronous_commit = off its reply waits for what a read waits for.
-                waited.map_err(
-                    |e| match writes && e.code() == SqlState::CANNOT_CONNECT_NOW {
-                        true => {
-                            let history = self.shared.engine.history();
-                            in_doubt(&e, &Token::of(&history, committed))
-                        }
-                        false => e,
-                    },
-                )
+                waited.map_err(|e| {
+                    let history = self.shared.engine.history();
+                    let token = Token::of(&history, committed).to_string();
+                    match writes && e.code() == SqlState::CANNOT_CONNECT_NOW {
+                        true => to_be_asked(in_doubt(&e), &token),
+                        false => to_be_asked(e, &token),
+                    }
+                })
             }
             Err(e) => {
                 self.state.rollback_locks(0);

@@ -27,6 +27,7 @@ mod site;
 
 pub use adopt::Adopted;
 pub(super) use bytes::malformed;
+pub(super) use site::to_be_asked;
 
 use super::Session;
 use super::block::Kind;

@@ -47,15 +47,19 @@ fn unknown(why: Reason) -> Error {
     )
 }
 
-/// Of a transaction whose outcome is not known: how it can be asked for.
-fn to_be_asked(e: Error, token: &str) -> Error {
+/// Of a transaction whose outcome is not known (40003): how it can be asked for. Other errors stay as they are.
+pub(in super::super) fn to_be_asked(e: Error, token: &str) -> Error {
     if e.code() != SqlState::STATEMENT_COMPLETION_UNKNOWN {
         return e;
     }
-    e.detail(format!("Transaction token: {token}"))
-        .hint(format!(
-            "When there is a primary, ask: SELECT canon_txn_status('{token}')"
-        ))
+    let named = format!("Transaction token: {token}");
+    let detail = match e.fields().detail.as_str() {
+        "" => named,
+        why => format!("{why}\n{named}"),
+    };
+    e.detail(detail).hint(format!(
+        "When there is a primary, ask: SELECT canon_txn_status('{token}')"
+    ))
 }
 
 impl<E: Engine> Session<E> {
