@@ -30,10 +30,18 @@ impl Work<'_> {
             _ => return Err(Error::unsupported("an option of a view")),
         };
         let (schema, path) = (&self.schema, self.ctx.search_path);
-        let text = crate::bind::respelled(c.query.to_string())?;
+        let text = crate::bind::print::query_text(&c.query)?;
         let query = crate::bind::parse_query(&text)?;
         let shape = self.ctx.analyzer.query(schema, path, &query)?;
         let query = super::expr_text::pin_types(self, &without_stars(text, shape.stars));
+        // What is read of the view are the columns that are kept.
+        let kept = crate::bind::parse_query(&query)?;
+        let kept = self.ctx.analyzer.query(schema, path, &kept)?;
+        if kept.columns != shape.columns {
+            return Err(Error::internal(format!(
+                "a view's text has other columns: {query}"
+            )));
+        }
         let of = |id: &Oid| crate::catalog::by_oid(&self.schema, *id).map(|r| r.namespace());
         let own = self.schema.temporary();
         let over_own = own.is_some() && shape.depends_on.iter().any(|id| of(id) == own);
