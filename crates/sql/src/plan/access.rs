@@ -26,6 +26,8 @@ pub(crate) struct Path {
     pub index: Option<usize>,
     pub fixed: Vec<KeyPart>,
     pub bounds: Vec<KeyBound>,
+    /// See [`Scan::tests`].
+    pub tests: Vec<(usize, Expr)>,
     /// Places of the conditions that the range expresses.
     pub used: Vec<usize>,
     pub unique: bool,
@@ -253,6 +255,18 @@ fn path(
             fixed.push(p);
         }
     }
+    let tests = place.map_or(vec![], |i| {
+        let columns = t.table.def.indexes[i].columns.iter().enumerate();
+        let behind = columns.skip(fixed.len());
+        let equal = |(at, ic): (usize, &IndexColumn)| {
+            let s = t.slot(ic.column as usize);
+            conditions.iter().find_map(|c| match says(c, s, &known) {
+                Some(Says::Eq(e)) if !e.has_subquery() => Some((at, e)),
+                _ => None,
+            })
+        };
+        behind.filter_map(equal).collect()
+    });
     let whole = place.is_some() && fixed.len() == columns;
     let no_null = !fixed.iter().any(|p| matches!(p, KeyPart::Null));
     let unique = whole && at_once && no_null && eq_columns == columns;
@@ -296,6 +310,7 @@ fn path(
         index: place,
         fixed,
         bounds,
+        tests,
         used,
         unique,
         by_key,
@@ -484,6 +499,7 @@ pub(crate) fn scan(
         index: path.index.map(|i| def.indexes[i].name.clone()),
         fixed: path.fixed,
         bounds: path.bounds,
+        tests: path.tests,
         by_key: path.by_key,
         unique: path.unique,
         direction: path.ordered.unwrap_or(Direction::Forward),
