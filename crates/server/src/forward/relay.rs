@@ -693,7 +693,7 @@ fn begins_there<E: Engine>(session: &mut Session<E>, kind: u8, body: &[u8]) -> O
             name,
         } => {
             let text = session.text_of(name);
-            let goes = session.names_are_there(&text);
+            let goes = session.names_are_there(&text) || session.describes_there(name);
             (text, goes)
         }
         _ => return None,
