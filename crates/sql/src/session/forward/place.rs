@@ -35,7 +35,7 @@ fn utility_locks(u: &Utility) -> bool {
 }
 
 /// Whether the text has one of these words.
-fn mentions(text: &str, words: &[&str]) -> bool {
+pub(in super::super) fn mentions(text: &str, words: &[&str]) -> bool {
     let text = text.as_bytes();
     words.iter().any(|w| {
         text.windows(w.len())
