@@ -41,6 +41,7 @@ impl Work<'_> {
             }
         };
         self.must_own("table", &table.def.name, table.def.owner)?;
+        self.not_awaited("CREATE INDEX", table.def.id)?;
         self.may_name_in(table.def.namespace)?;
         if c.concurrently && self.ctx.in_transaction_block {
             return Err(Error::new(
