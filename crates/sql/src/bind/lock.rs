@@ -6,18 +6,73 @@
 //! |---|---|
 //! | table | its rows |
 //! | subquery, view | the rows of its tables, as if the clause stood in it. One that melts is locked where it melts to, the others lock by themselves |
+//! | UNION, INTERSECT, EXCEPT | of a subquery 0A000; of a view nothing, as in PostgreSQL |
 //! | CTE | nothing, as in PostgreSQL; naming it is 0A000 |
 //! | catalog | nothing |
 //!
-//! Left out on purpose: conditions of the query around are not put into a subquery that locks by itself. All of its rows are locked.
+//! A subquery that locks by itself takes the conditions on its rows from the query around ([`narrow`]), so that rows which these refuse are
+//! not locked.
+//!
+//! Left out on purpose: conditions for a subquery with a LIMIT or OFFSET. All rows that it gives are locked, as in PostgreSQL.
 
 use super::Binder;
 use super::locking::RowLock;
+use crate::expr::Expr;
 use crate::expr::Slot;
-use crate::logical::{From, LockTarget, TableRef};
+use crate::functions::Volatility;
+use crate::logical::{From, LockTarget, Logical, TableRef};
 use base::schema::privilege;
 use base::{Error, Result, SqlState};
 use txn::WaitPolicy;
+
+/// Puts the conditions of a query into those of its subqueries that lock their rows. They stand in the query all the same.
+pub(super) fn narrow(items: &mut [From], conditions: &[Expr]) {
+    for item in items {
+        match item {
+            From::Rel { rel, slots, .. } => {
+                for c in conditions {
+                    narrow_rel(rel, slots, c);
+                }
+            }
+            From::Inner { items, .. } => narrow(items, conditions),
+            From::Left { left, .. } => narrow(std::slice::from_mut(left), conditions),
+            _ => {}
+        }
+    }
+}
+
+/// Adds a condition on the columns of a subquery to what is joined in it, if it locks rows, which are sorted at most.
+fn narrow_rel(rel: &mut Logical, slots: &[Slot], condition: &Expr) {
+    let moves = |e: &Expr| e.volatility() < Volatility::Volatile && !e.has_subquery();
+    let mut own = moves(condition);
+    condition.slots(&mut |s| own &= slots.contains(&s));
+    let Logical::Lock { input, .. } = rel else {
+        return;
+    };
+    let mut node = &mut **input;
+    if let Logical::Sort { input, .. } = node {
+        node = &mut **input;
+    }
+    let mut columns: &[(Slot, Expr)] = &[];
+    if let Logical::Project { input, exprs } = node {
+        (node, columns) = (&mut **input, exprs);
+    }
+    let Logical::Join { filter, .. } = node else {
+        return;
+    };
+    let mut inside = condition.clone();
+    inside.rewrite(&mut |part| {
+        if let Expr::Slot(s) = part
+            && let Some((_, e)) = columns.iter().find(|c| c.0 == *s)
+        {
+            own &= moves(e);
+            *part = e.clone();
+        }
+    });
+    if own {
+        filter.push(inside);
+    }
+}
 
 impl Binder<'_> {
     /// Gives the marked tables of a FROM clause a slot for their rows' keys.
@@ -83,6 +138,22 @@ impl Binder<'_> {
                 }
             }
             From::Virtual { .. } | From::Function(_) | From::Cte { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A locking clause goes on to the branches of no set operation. 0A000 where the clause and the operation stand in one text.
+    pub(super) fn lock_set_operation(&mut self) -> Result<()> {
+        if self.views.is_empty() {
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "FOR UPDATE is not allowed with UNION/INTERSECT/EXCEPT",
+            ));
+        }
+        let mut view = 0;
+        for inner in self.views.clone() {
+            self.need_in(view, inner, privilege::UPDATE);
+            view = inner;
         }
         Ok(())
     }
