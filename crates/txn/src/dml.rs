@@ -144,8 +144,8 @@ impl Txn {
         };
         if self.options.locking {
             // A transaction that wants a unique key which the row gives up waits for the row. Partial indexes and those over expressions are no keys of this
-            // sort, as in PostgreSQL: an UPDATE that changes only theirs does not wait for rows that refer to this one. Who wants a key of theirs waits
-            // for any UPDATE of the row.
+            // sort, as in PostgreSQL: an UPDATE that changes only theirs does not wait for rows that refer to this one. A transaction that wants a key
+            // of theirs waits for any UPDATE of the row.
             let def = &handle.table.def;
             let is_key = |i: &Index| i.unique && !is_computed(def, i);
             let gives_up = def.indexes.iter().any(|i| is_key(i) && changed(i));

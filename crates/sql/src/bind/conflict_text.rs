@@ -6,8 +6,8 @@
 //! ON CONFLICT (lower(mail)) WHERE NOT gone DO …   ──▶   ON CONFLICT ("\u{1}(lower(mail)) WHERE NOT gone") DO …
 //! ```
 
-use super::print::spelled;
 use super::tokens::{Edit, MARK, edit, quoted, solid, word_of};
+use crate::printed::spelled;
 use base::{Error, Result, SqlState};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;

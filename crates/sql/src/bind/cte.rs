@@ -65,7 +65,7 @@ impl Binder<'_> {
         if let Some(written) = super::written(&cte.query) {
             return self.write_step(w, i, (&name, written), scope, body);
         }
-        let text = super::print::printed(&cte.query);
+        let text = crate::printed::printed(&cte.query);
         let own = mentions(&text, &name)?;
         if w.recursive && own > 0 {
             return self.recursive(w, i, &name, cte, scope, body);
@@ -528,6 +528,6 @@ fn mentions(text: &str, name: &str) -> Result<usize> {
 /// How often these CTEs name one.
 fn mentions_in(ctes: &[ast::Cte], name: &str) -> Result<usize> {
     ctes.iter().try_fold(0, |n, c| {
-        Ok(n + mentions(&super::print::printed(&c.query), name)?)
+        Ok(n + mentions(&crate::printed::printed(&c.query), name)?)
     })
 }

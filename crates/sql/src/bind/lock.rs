@@ -10,7 +10,7 @@
 //! | CTE | nothing, as in PostgreSQL; naming it is 0A000 |
 //! | catalog | nothing |
 //!
-//! A subquery that locks by itself takes the conditions on its rows from the query around ([`narrow`]), so that rows which these refuse are
+//! A subquery that locks by itself takes the conditions on its rows from the query around (`locking::narrow`), so that rows which these refuse are
 //! not locked.
 //!
 //! Left out on purpose: conditions for a subquery with a LIMIT or OFFSET. All rows that it gives are locked, as in PostgreSQL.
@@ -20,59 +20,10 @@ use super::locking::RowLock;
 use crate::expr::Expr;
 use crate::expr::Slot;
 use crate::functions::Volatility;
-use crate::logical::{From, LockTarget, Logical, TableRef};
+use crate::logical::{From, LockTarget, TableRef};
 use base::schema::privilege;
 use base::{Error, Result, SqlState};
 use txn::WaitPolicy;
-
-/// Puts the conditions of a query into those of its subqueries that lock their rows. They stand in the query all the same.
-pub(super) fn narrow(items: &mut [From], conditions: &[Expr]) {
-    for item in items {
-        match item {
-            From::Rel { rel, slots, .. } => {
-                for c in conditions {
-                    narrow_rel(rel, slots, c);
-                }
-            }
-            From::Inner { items, .. } => narrow(items, conditions),
-            From::Left { left, .. } => narrow(std::slice::from_mut(left), conditions),
-            _ => {}
-        }
-    }
-}
-
-/// Adds a condition on the columns of a subquery to what is joined in it, if it locks rows, which are sorted at most.
-fn narrow_rel(rel: &mut Logical, slots: &[Slot], condition: &Expr) {
-    let moves = |e: &Expr| e.volatility() < Volatility::Volatile && !e.has_subquery();
-    let mut own = moves(condition);
-    condition.slots(&mut |s| own &= slots.contains(&s));
-    let Logical::Lock { input, .. } = rel else {
-        return;
-    };
-    let mut node = &mut **input;
-    if let Logical::Sort { input, .. } = node {
-        node = &mut **input;
-    }
-    let mut columns: &[(Slot, Expr)] = &[];
-    if let Logical::Project { input, exprs } = node {
-        (node, columns) = (&mut **input, exprs);
-    }
-    let Logical::Join { filter, .. } = node else {
-        return;
-    };
-    let mut inside = condition.clone();
-    inside.rewrite(&mut |part| {
-        if let Expr::Slot(s) = part
-            && let Some((_, e)) = columns.iter().find(|c| c.0 == *s)
-        {
-            own &= moves(e);
-            *part = e.clone();
-        }
-    });
-    if own {
-        filter.push(inside);
-    }
-}
 
 impl Binder<'_> {
     /// Gives the marked tables of a FROM clause a slot for their rows' keys.

@@ -31,7 +31,6 @@ mod no_columns;
 mod ops;
 mod ordered_set;
 mod params;
-pub(crate) mod print;
 mod query;
 mod recursion;
 mod rows;
@@ -53,7 +52,7 @@ pub(crate) use query::Rel;
 pub(crate) use scope::{Meaning, Scope, ScopeColumn, ScopeRel};
 pub(crate) use select::QCol;
 pub use syntax::adapt;
-pub(crate) use syntax::{DEPTH, parse_expr, parse_query, without_collation};
+pub(crate) use syntax::{parse_expr, parse_query, query_text, without_collation};
 
 use crate::catalog::user_types;
 use crate::ddl::privileges::{check_namespace, held_on_namespace};

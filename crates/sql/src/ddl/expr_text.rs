@@ -9,14 +9,14 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
-pub(super) use crate::bind::print::expr_text as print;
+pub(super) use crate::printed::expr_text as print;
 pub use crate::types::ident::{quote_ident, quote_literal};
 
 /// The expression that this text is.
 pub fn parse(text: &str) -> Result<Expr> {
     let broken = |e: String| Error::new(SqlState::SYNTAX_ERROR, e);
     Parser::new(&PostgreSqlDialect {})
-        .with_recursion_limit(crate::bind::DEPTH)
+        .with_recursion_limit(crate::printed::DEPTH)
         .try_with_sql(text)
         .and_then(|mut p| p.parse_expr())
         .map_err(|e| broken(e.to_string()))

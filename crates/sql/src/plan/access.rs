@@ -151,6 +151,7 @@ pub(crate) fn choose(
     }
     let mut best = best.expect("a table can be read");
     best.used.retain(|at| *at < given);
+    best.tests = tests(t, &best, conditions, there);
     best
 }
 
@@ -197,8 +198,7 @@ fn path(
     let mut fixed = Vec::new();
     let mut bounds = Vec::new();
     let mut used = Vec::new();
-    let mut joins = false;
-    let mut eq_columns = 0;
+    let (mut joins, mut eq_columns) = (false, 0);
     let (mut columns, mut primary, mut unique_index, mut at_once) = (0, false, false, false);
     if let Some(i) = place {
         let index = &t.table.def.indexes[i];
@@ -255,18 +255,6 @@ fn path(
             fixed.push(p);
         }
     }
-    let tests = place.map_or(vec![], |i| {
-        let columns = t.table.def.indexes[i].columns.iter().enumerate();
-        let behind = columns.skip(fixed.len());
-        let equal = |(at, ic): (usize, &IndexColumn)| {
-            let s = t.slot(ic.column as usize);
-            conditions.iter().find_map(|c| match says(c, s, &known) {
-                Some(Says::Eq(e)) if !e.has_subquery() => Some((at, e)),
-                _ => None,
-            })
-        };
-        behind.filter_map(equal).collect()
-    });
     let whole = place.is_some() && fixed.len() == columns;
     let no_null = !fixed.iter().any(|p| matches!(p, KeyPart::Null));
     let unique = whole && at_once && no_null && eq_columns == columns;
@@ -310,7 +298,7 @@ fn path(
         index: place,
         fixed,
         bounds,
-        tests,
+        tests: vec![],
         used,
         unique,
         by_key,
@@ -319,6 +307,31 @@ fn path(
         cost,
         joins,
     }
+}
+
+/// The conditions that a path does not express, and that say what a column of its index is: see [`Scan::tests`].
+fn tests(
+    t: &TableRef,
+    path: &Path,
+    conditions: &[Expr],
+    there: &dyn Fn(Slot) -> bool,
+) -> Vec<(usize, Expr)> {
+    let known = |e: &Expr| {
+        let mut all = e.volatility() < Volatility::Volatile && !e.has_subquery();
+        e.slots(&mut |s| all &= there(s));
+        all
+    };
+    let index = path.index.map(|i| &t.table.def.indexes[i]);
+    let columns = index.map_or(&[][..], |i| &i.columns);
+    let equal = |(at, ic): (usize, &IndexColumn)| {
+        let s = t.slot(ic.column as usize);
+        conditions.iter().find_map(|c| match says(c, s, &known) {
+            Some(Says::Eq(e)) => Some((at, e)),
+            _ => None,
+        })
+    };
+    let behind = columns.iter().enumerate().skip(path.fixed.len());
+    behind.filter_map(equal).collect()
 }
 
 /// Rows that a scan visits, of an index with this many columns (0: none) or the whole table.

@@ -273,7 +273,7 @@ impl<E: Engine> State<E> {
     }
 
     /// Before the commit of a transaction that listens: keeps what comes until it is known to which channels.
-    fn hear_early(&self) {
+    pub(super) fn hear_early(&self) {
         let _one = self.shared.delivery.lock();
         let from = self.shared.engine.published_position();
         let mut inbox = self.handle.inbox.lock();
@@ -345,13 +345,6 @@ impl<E: Engine> Session<E> {
     pub(super) fn before_listening(&mut self) {
         let listens = !self.state.pending.get_mut().listens.is_empty();
         if listens && self.heard_elsewhere().is_none() {
-            self.state.hear_early();
-        }
-    }
-
-    /// Before a text is sent to the primary, where it may commit.
-    pub fn may_listen(&mut self, text: &str) {
-        if super::forward::mentions(text, &["listen"]) {
             self.state.hear_early();
         }
     }

@@ -162,7 +162,7 @@ pub(super) fn sql_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault
 
 fn bounded_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault> {
     let mut p = Parser::new(&PostgreSqlDialect {})
-        .with_recursion_limit(crate::bind::DEPTH)
+        .with_recursion_limit(crate::printed::DEPTH)
         .with_tokens_with_locations(crate::bind::adapt(tokens));
     let s = p.parse_statement()?;
     let next = p.peek_token();

@@ -23,7 +23,6 @@
 mod adopt;
 mod bytes;
 mod place;
-pub(super) use place::mentions;
 mod site;
 
 pub use adopt::Adopted;
@@ -114,7 +113,7 @@ fn to_primary() -> Exit {
     Exit::Forward(at_primary_only("the statement"))
 }
 
-/// The kind of [`Listening::Above`]. A build that does not know the kind takes it for an UNLISTEN, of a channel that nobody has.
+/// The kind of [`Listening::Above`]. A build that does not know the kind takes it for an UNLISTEN, of a channel that no session has.
 const ABOVE: u8 = 3;
 
 fn read_listening(r: &mut Get<'_>) -> Result<Listening> {

@@ -35,7 +35,7 @@ fn utility_locks(u: &Utility) -> bool {
 }
 
 /// Whether the text has one of these words.
-pub(in super::super) fn mentions(text: &str, words: &[&str]) -> bool {
+fn mentions(text: &str, words: &[&str]) -> bool {
     let text = text.as_bytes();
     words.iter().any(|w| {
         text.windows(w.len())
@@ -258,6 +258,13 @@ impl<E: Engine> Session<E> {
                 _ => false,
             },
             _ => false,
+        }
+    }
+
+    /// Before a text is sent to the primary, where it may commit: what its LISTEN is to hear is kept from here on.
+    pub fn may_listen(&mut self, text: &str) {
+        if mentions(text, &["listen"]) {
+            self.state.hear_early();
         }
     }
 

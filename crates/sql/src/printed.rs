@@ -9,19 +9,20 @@
 //! | `'a\''b'` | `'a\'b'` | a string without an end |
 //!
 //! [`printed`] writes a blank between two operators. [`protect`] turns such strings into `E'…'`, before the statement is parsed; the parser
-//! prints these as they are read. [`query_text`] and [`expr_text`] parse their text once more and compare: a difference is an error, so no text
-//! is kept that means something else.
+//! prints these as they are read. [`expr_text`], and `bind` for queries, parse their text once more and compare: a difference is an error, so no
+//! text is kept that means something else.
 //!
 //! Left out on purpose: a quoted name with two quotes in a row, or with a quote behind a backslash (0A000).
 
-use super::syntax::{DEPTH, parse_query, respelled};
-use super::tokens::MARK;
 use base::{Error, Result};
-use sqlparser::ast::{Expr, Query};
+use sqlparser::ast::Expr;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::fmt::{self, Write as _};
+
+/// How deeply expressions may nest.
+pub(crate) const DEPTH: usize = 200;
 
 /// Characters of operators. Two operators that touch are read as one, or as a comment.
 const OPERATORS: &str = "+-*/<>=~!@#%^&|`?";
@@ -31,15 +32,6 @@ pub(crate) fn printed(node: &impl fmt::Display) -> String {
     let mut out = Apart::default();
     write!(out, "{node}").expect("a text takes all that is written");
     out.text
-}
-
-/// The text of a query: it parses to the same query, 0A000 where it would not.
-pub(crate) fn query_text(q: &Query) -> Result<String> {
-    let text = respelled(printed(q))?;
-    match parse_query(&text) {
-        Ok(again) if again == *q => Ok(text),
-        _ => Err(unreadable(&text)),
-    }
 }
 
 /// The text of an expression: it parses to the same expression, 0A000 where it would not.
@@ -61,9 +53,12 @@ fn parse_whole(text: &str) -> Result<Expr, sqlparser::parser::ParserError> {
     Ok(e)
 }
 
-fn unreadable(text: &str) -> Error {
-    Error::unsupported("what the schema would have to keep as another text")
-        .detail(format!("It prints as: {}", text.replace(MARK, "")))
+/// 0A000 for what prints as this text, which is read as something else.
+pub(crate) fn unreadable(text: &str) -> Error {
+    Error::unsupported("what the schema would have to keep as another text").detail(format!(
+        "It prints as: {}",
+        text.replace(char::is_control, "")
+    ))
 }
 
 /// Takes pieces of text as the parser writes them: each operator is a piece, and so is each quote around a string.
@@ -112,7 +107,7 @@ impl fmt::Write for Apart {
 }
 
 /// Strings that the parser would print as other ones become `E'…'`.
-pub(super) fn protect(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+pub(crate) fn protect(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     for t in &mut tokens {
         if let Token::SingleQuotedString(s) = &mut t.token
             && (s.contains("''") || s.contains("\\'"))
@@ -138,7 +133,7 @@ pub(crate) fn spelled(t: &Token) -> String {
 }
 
 /// The tokens of a text with the escapes in their strings and names taken out.
-pub(super) fn plain_tokens(text: &str) -> Result<Vec<Token>> {
+pub(crate) fn plain_tokens(text: &str) -> Result<Vec<Token>> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize();
     tokens.map_err(|e| Error::new(base::SqlState::SYNTAX_ERROR, e.to_string()))
 }
@@ -146,9 +141,10 @@ pub(super) fn plain_tokens(text: &str) -> Result<Vec<Token>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bind::query_text;
     use crate::session::parse::{Stmt, parse};
     use proptest::prelude::*;
-    use sqlparser::ast::{ColumnOption, SelectItem, SetExpr, Statement, TableConstraint};
+    use sqlparser::ast::{ColumnOption, Query, SelectItem, SetExpr, Statement, TableConstraint};
 
     fn select(sql: &str) -> Option<Query> {
         let mut all = parse(sql).ok()?;
