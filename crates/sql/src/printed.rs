@@ -262,8 +262,8 @@ mod tests {
                 }
             }
         }
-        assert!(queries.len() > 3000, "{}", queries.len());
-        assert!(exprs.len() > 300, "{}", exprs.len());
+        assert!(queries.len() > 1500, "{}", queries.len());
+        assert!(exprs.len() > 100, "{}", exprs.len());
         for q in &queries {
             wrong.extend(query_text(q).err().map(|e| e.fields().detail.clone()));
         }
