@@ -471,6 +471,7 @@ impl Txn {
         key: &[u8],
         not: &[u8],
     ) -> Result<Option<Box<[u8]>>> {
+        self.has_passed();
         let found = self.conflict_in(handle, place, key, not);
         let Some(other) = found.filter(|k| k[..] != *not) else {
             return Ok(None);
@@ -488,10 +489,7 @@ impl Txn {
                 false => LockMode::KeyShare,
             };
             self.lock(name, mode, WaitPolicy::Wait, Wanted::Row(handle, &other))?;
-            if self.locks.passing.take_if(|n| *n == name).is_some() {
-                // No UPDATE is under way. Later ones need not wait for this transaction.
-                self.shared.locks.weaken(self.id, name, LockMode::KeyShare);
-            }
+            self.has_passed();
             let found = self.conflict_in(handle, place, key, not);
             let found = found.filter(|k| k[..] != *not);
             if let Some(other) = &found {
@@ -505,6 +503,15 @@ impl Txn {
             self.is_read(handle, place, &other)?;
         }
         Ok(Some(other))
+    }
+
+    /// After a wait for an UPDATE of a row: later ones need not wait for this transaction.
+    fn has_passed(&mut self) {
+        if let Some(name) = self.locks.passing.take()
+            && self.shared.locks.mode_of(self.id, name) == Some(LockMode::Share)
+        {
+            self.shared.locks.weaken(self.id, name, LockMode::KeyShare);
+        }
     }
 
     /// That a row has the key is told, or acted on: it counts as read, in the columns of the key.
