@@ -48,6 +48,73 @@ impl KeyColumn {
     }
 }
 
+impl KeyColumn {
+    /// Where the column ends that begins at this place; none where its bytes do not tell.
+    fn end(&self, key: &[u8], at: usize) -> Option<usize> {
+        let from = at + usize::from(self.nullable);
+        if self.nullable && *key.get(at)? != 1 {
+            return Some(from);
+        }
+        let fixed = |width| Some(from + width).filter(|end| *end <= key.len());
+        match self.ty {
+            Type::Bool | Type::Char => fixed(1),
+            Type::Int2 => fixed(2),
+            Type::Int4 | Type::Date | Type::Float4 | Type::Oid => fixed(4),
+            Type::Int8 | Type::Time | Type::Timestamp | Type::TimestampTz | Type::Float8 => {
+                fixed(8)
+            }
+            Type::Uuid | Type::Interval => fixed(16),
+            Type::Text | Type::Varchar | Type::Bpchar | Type::Name | Type::Bytea => {
+                let zero = if self.desc { 0xFF } else { 0 };
+                let mut at = from;
+                loop {
+                    at += key.get(at..)?.iter().position(|b| *b == zero)? + 2;
+                    if *key.get(at - 1)? == zero {
+                        return Some(at);
+                    }
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Equalities over columns of an index, asked of the bytes of an entry before its row is looked at.
+#[derive(Debug)]
+pub struct KeyTest {
+    columns: Vec<KeyColumn>,
+    /// What the column in each place has to be, encoded.
+    wanted: Vec<Option<Vec<u8>>>,
+}
+
+impl KeyTest {
+    /// Of the columns of an index: what they have to be, in the same order. None where nothing is asked.
+    pub fn new(columns: &[KeyColumn], mut wanted: Vec<Option<Vec<u8>>>) -> Option<KeyTest> {
+        let last = wanted.iter().rposition(Option::is_some)?;
+        wanted.truncate(last + 1);
+        Some(KeyTest {
+            columns: columns[..=last].to_vec(),
+            wanted,
+        })
+    }
+
+    /// Whether the key may have the wanted columns. False is sure; true is not where the place of a column cannot be told.
+    pub fn may_hold(&self, key: &[u8]) -> bool {
+        let mut at = 0;
+        for (c, wanted) in self.columns.iter().zip(&self.wanted) {
+            match wanted {
+                Some(w) if !key[at..].starts_with(w) => return false,
+                Some(w) => at += w.len(),
+                None => match c.end(key, at) {
+                    Some(end) => at = end,
+                    None => return true,
+                },
+            }
+        }
+        true
+    }
+}
+
 /// Appends one non-NULL value, ascending.
 pub fn encode_value(v: &Value, out: &mut Vec<u8>) {
     match v {
@@ -229,6 +296,54 @@ mod tests {
                 w[1]
             );
         }
+    }
+
+    #[test]
+    fn a_test_of_keys_refuses_those_with_another_column_alone() {
+        let column = |ty, desc, nullable| KeyColumn {
+            ty,
+            desc,
+            nulls_first: desc,
+            nullable,
+        };
+        let texts = ["", "a", "a\0", "\0", "\0\0b", "\u{7f}b", "ab"];
+        let ints = [i32::MIN, -1, 0, 255, 65535, i32::MAX];
+        let texts: Vec<Value> = texts.iter().map(|s| Value::from(*s)).collect();
+        let ints: Vec<Value> = ints.iter().map(|n| Value::Int4(*n)).collect();
+        for desc in [false, true] {
+            for first in [Type::Text, Type::Int4] {
+                let columns = [column(first, desc, true), column(Type::Int4, desc, true)];
+                let nulls = [Value::Null];
+                let firsts = if first == Type::Text { &texts } else { &ints };
+                for a in firsts.iter().chain(&nulls) {
+                    for b in ints.iter().chain(&nulls) {
+                        let mut key = vec![];
+                        columns[0].encode(a, &mut key);
+                        columns[1].encode(b, &mut key);
+                        key.extend_from_slice(b"primary key");
+                        for wanted in &ints {
+                            let mut bytes = vec![];
+                            columns[1].encode(wanted, &mut bytes);
+                            let test = KeyTest::new(&columns, vec![None, Some(bytes)]);
+                            let test = test.expect("something is asked");
+                            assert_eq!(
+                                test.may_hold(&key),
+                                b.as_i64() == wanted.as_i64(),
+                                "{a:?} {b:?} {wanted:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        // Where the first column ends is not told by numbers of any length: nothing is refused.
+        let columns = [
+            column(Type::Numeric, false, true),
+            column(Type::Int4, false, true),
+        ];
+        let test = KeyTest::new(&columns, vec![None, Some(vec![1, 0, 0, 0, 7])]);
+        assert!(test.expect("something is asked").may_hold(&[1, 3, 1]));
+        assert!(KeyTest::new(&columns, vec![None, None]).is_none());
     }
 
     #[test]

@@ -424,6 +424,17 @@ async fn notifications_are_transactional() {
         rows(&speaker, "NOTIFY a, 'lost'").await;
         rows(&speaker, "NOTIFY d, 'new'").await;
         assert_eq!(ear.until(&speaker, "ende").await, ["d:new"]);
+        // LISTEN and NOTIFY of one transaction, of whose end the session learns after its node has shown it.
+        let text = "BEGIN; LISTEN e; NOTIFY e, 'own'; COMMIT; SELECT pg_sleep(0.5)";
+        rows(&ear.client, text).await;
+        assert_eq!(ear.until(&speaker, "ende").await, ["e:own"]);
+        rows(
+            &ear.client,
+            "BEGIN; LISTEN f; NOTIFY f; NOTIFY d, 'lost'; ROLLBACK",
+        )
+        .await;
+        rows(&speaker, "NOTIFY f, 'lost'").await;
+        assert_eq!(ear.until(&speaker, "ende").await, [""; 0]);
         rows(&ear.client, "UNLISTEN *").await;
         assert_eq!(one(&ear.client, channels).await, "NULL");
         rows(&ear.client, "LISTEN a").await;

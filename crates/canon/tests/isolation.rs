@@ -467,7 +467,7 @@ files! {
     aborted_read altered_meanwhile circular_information_flow deadlock deferrable_race dirty_write foreign_key_race
     intermediate_read lock_exclusive lock_modes lock_subquery lock_table lock_upgrade lost_update nowait_skip_locked
     observed_transaction_vanishes phantom rewritten_meanwhile rewritten_while_waiting open_portal predicate_many_preceders predicate_many_preceders_write read_only_anomaly read_skew
-    read_skew_predicate scans_that_miss snapshot_moved unique_given_up unique_race wait_and_recheck write_skew
+    read_skew_predicate scans_that_miss snapshot_moved unique_given_up unique_given_up_computed unique_race wait_and_recheck write_skew
     split_bound split_delete split_deltas split_exact split_read split_reserved split_reset split_rows_first_committer split_rows_one_record split_rows_too_little split_runs_out split_shrink split_spread split_spread_delete
     split_for_update split_refused split_returning
     split_spread_exact split_spread_for_update split_upsert split_worker write_skew_error write_skew_predicate write_skew_scan

@@ -224,6 +224,19 @@ fn enums_are_the_same_at_a_replica() {
         let low = "SELECT string_agg(id::text, ' ' ORDER BY s) FROM e WHERE s < 'ajar'";
         assert_eq!(t.one(c, low), "4 2");
     }
+    // A label that the replica does not know yet is waited for, and no other value that is none of its type.
+    let huge = meanwhile(&t, "ALTER TYPE state ADD VALUE 'huge'", || {
+        t.one(&r, "SELECT 'huge'::state")
+    });
+    assert_eq!(huge, "huge");
+    t.run(&r, "SET canon.read_timeout = '100ms'");
+    t.hold(true);
+    t.run(&p, "ALTER TYPE state ADD VALUE 'vast'");
+    assert_eq!(t.refused(&r, "SELECT 'vast'::int"), "22P02");
+    assert_eq!(t.refused(&r, "SELECT 'vast'::state"), "57014");
+    t.hold(false);
+    t.run(&r, "RESET canon.read_timeout");
+    assert_eq!(t.one(&r, "SELECT 'vast'::state"), "vast");
     t.run(
         &p,
         "CREATE DOMAIN few AS int CHECK (VALUE < 9); ALTER TABLE e ADD COLUMN n few DEFAULT 1",

@@ -11,7 +11,7 @@
 //! schema, `rules` compiles constraints and defaults for `txn`, `expr` evaluates expressions. `reading` says what a plan reads, for strong
 //! reads at replicas. `engine` is the trait through which a session reaches its node; `cluster_status` is what a node says of its place in the cluster.
 //!
-//! A prepared plan is kept with the version of the schema that it was made for, and made again when that is no longer current.
+//! `printed` makes the texts that the schema keeps. A prepared plan is kept with the version of the schema that it was made for, and made again when that is no longer current.
 //!
 //! Left out on purpose: the wire protocol and sockets (`server`), and the log (`node`).
 
@@ -28,6 +28,7 @@ pub mod functions;
 pub(crate) mod logical;
 pub mod plan;
 pub mod prepare;
+pub(crate) mod printed;
 pub mod reading;
 pub mod rules;
 pub mod session;

@@ -9,6 +9,7 @@
 
 use base::Oid;
 
+use crate::probe::Side;
 use crate::stop;
 use crate::txn::Txn;
 
@@ -21,6 +22,17 @@ impl Txn {
     /// Whether checks were put off.
     pub fn has_deferred(&self) -> bool {
         !self.references.put_off.is_empty() || !self.references.keys_put_off.is_empty()
+    }
+
+    /// The tables of whose rows something is still to be asked. A key counts while another row has it: PostgreSQL puts off no other.
+    pub fn awaited_tables(&self) -> Vec<Oid> {
+        let references = self.references.put_off.iter().map(|p| match p.kind {
+            Side::Parent => p.child.table.def.id,
+            Side::Children => p.fk().ref_table,
+        });
+        let doubled = self.references.keys_put_off.iter();
+        let doubled = doubled.filter(|k| self.is_doubled(k)).map(|k| k.table);
+        references.chain(doubled).collect()
     }
 
     /// The checks that were put off, all of them at the end of the transaction, else those of constraints that are not deferred any more. May ask

@@ -5,7 +5,7 @@
 //! before the answer is 23505. An optimistic transaction looks at its snapshot and asks again at commit.
 
 use base::memory::apart;
-use base::schema::Index;
+use base::schema::{Index, TableDef};
 use base::{Error, Position, RowRef, SqlState, Value};
 use store::{CHANGING, Expired, SecondaryIndex};
 
@@ -23,6 +23,12 @@ use crate::writes::{Moved, Pending};
 
 /// Most bytes of changes in one transaction.
 const MAX_WRITE_BYTES: usize = 4 << 30;
+
+/// Whether an index is over an expression, or holds the rows that meet a condition.
+fn is_computed(def: &TableDef, index: &Index) -> bool {
+    let mut columns = index.columns.iter();
+    columns.any(|c| def.columns[c.column as usize].is_hidden())
+}
 
 impl Txn {
     /// Inserts a row of all columns (dropped ones NULL), types and typmods already applied, defaults filled in. Checks NOT NULL,
@@ -138,10 +144,10 @@ impl Txn {
         };
         if self.options.locking {
             // A transaction that wants a unique key which the row gives up waits for the row. Partial indexes and those over expressions are no keys of this
-            // sort, as in PostgreSQL: an UPDATE that changes only theirs does not wait for rows that refer to this one.
+            // sort, as in PostgreSQL: an UPDATE that changes only theirs does not wait for rows that refer to this one. A transaction that wants a key
+            // of theirs waits for any UPDATE of the row.
             let def = &handle.table.def;
-            let hidden = |c: &base::schema::IndexColumn| def.columns[c.column as usize].is_hidden();
-            let is_key = |i: &Index| i.unique && !i.columns.iter().any(hidden);
+            let is_key = |i: &Index| i.unique && !is_computed(def, i);
             let gives_up = def.indexes.iter().any(|i| is_key(i) && changed(i));
             let mode = if moved || referenced || gives_up {
                 LockMode::Update
@@ -465,18 +471,25 @@ impl Txn {
         key: &[u8],
         not: &[u8],
     ) -> Result<Option<Box<[u8]>>> {
+        self.has_passed();
         let found = self.conflict_in(handle, place, key, not);
         let Some(other) = found.filter(|k| k[..] != *not) else {
             return Ok(None);
         };
         let own = self.writes.get(handle.storage.id, &other).is_some();
         if self.options.locking && !own {
-            self.lock(
-                handle.row_lock(&other),
-                LockMode::KeyShare,
-                WaitPolicy::Wait,
-                Wanted::Row(handle, &other),
-            )?;
+            let (name, locks) = (handle.row_lock(&other), &self.shared.locks);
+            let computed = is_computed(&handle.table.def, &handle.table.def.indexes[place]);
+            let had = locks.mode_of(self.id, name);
+            if computed && had.is_none_or(|m| m == LockMode::KeyShare) {
+                self.locks.passing = Some(name);
+            }
+            let mode = match computed {
+                true => LockMode::Share,
+                false => LockMode::KeyShare,
+            };
+            self.lock(name, mode, WaitPolicy::Wait, Wanted::Row(handle, &other))?;
+            self.has_passed();
             let found = self.conflict_in(handle, place, key, not);
             let found = found.filter(|k| k[..] != *not);
             if let Some(other) = &found {
@@ -490,6 +503,15 @@ impl Txn {
             self.is_read(handle, place, &other)?;
         }
         Ok(Some(other))
+    }
+
+    /// After a wait for an UPDATE of a row: later ones need not wait for this transaction.
+    fn has_passed(&mut self) {
+        if let Some(name) = self.locks.passing.take()
+            && self.shared.locks.mode_of(self.id, name) == Some(LockMode::Share)
+        {
+            self.shared.locks.weaken(self.id, name, LockMode::KeyShare);
+        }
     }
 
     /// That a row has the key is told, or acted on: it counts as read, in the columns of the key.

@@ -149,7 +149,7 @@ impl Txn {
 
     /// Those of the checks that were put off which are due now.
     pub(crate) fn check_late_references(&mut self, all: bool) -> stop::Result<()> {
-        let put_off = std::mem::take(&mut self.references.put_off);
+        let put_off = self.references.put_off.take();
         let is_due = |p: &FkProbe| all || !self.is_deferred(p);
         let (mut due, rest): (Vec<FkProbe>, Vec<FkProbe>) = put_off.into_iter().partition(is_due);
         // The transaction may have dropped the table or the key since.
@@ -158,7 +158,7 @@ impl Txn {
             child.is_some_and(|c| c.table.def.foreign_keys.iter().any(|f| f.id == p.fk().id))
         });
         let checked = self.check_late(&due);
-        self.references.put_off = rest;
+        self.references.put_off.replace(rest);
         match checked {
             // As those of a statement's end.
             Ok(again) => self.references.probes.extend(again),

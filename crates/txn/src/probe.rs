@@ -36,6 +36,86 @@ pub(crate) struct NewKey {
     pub(crate) columns: Box<[u8]>,
 }
 
+/// What an entry of a [`Later`] takes of memory.
+pub(crate) trait Takes {
+    fn bytes(&self) -> usize;
+}
+
+impl Takes for FkProbe {
+    fn bytes(&self) -> usize {
+        let beside = |v: &Value| match v {
+            Value::Text(s) => s.len(),
+            Value::Json(s) => s.len(),
+            Value::Bytea(b) => b.len(),
+            _ => 0,
+        };
+        let values = self.values.iter().map(|v| size_of::<Value>() + beside(v));
+        size_of::<FkProbe>() + values.sum::<usize>()
+    }
+}
+
+impl Takes for NewKey {
+    fn bytes(&self) -> usize {
+        size_of::<NewKey>() + self.columns.len()
+    }
+}
+
+/// What is to be asked later. It grows with each row that is written, so its bytes are counted as those of changes that are not committed.
+pub(crate) struct Later<C> {
+    all: Vec<C>,
+    bytes: usize,
+}
+
+impl<C> Default for Later<C> {
+    fn default() -> Later<C> {
+        Later {
+            all: vec![],
+            bytes: 0,
+        }
+    }
+}
+
+impl<C> std::ops::Deref for Later<C> {
+    type Target = [C];
+
+    fn deref(&self) -> &[C] {
+        &self.all
+    }
+}
+
+impl<C: Takes> Later<C> {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn push(&mut self, entry: C) {
+        self.bytes += entry.bytes();
+        self.all.push(entry);
+    }
+
+    pub(crate) fn extend(&mut self, entries: Vec<C>) {
+        self.bytes += entries.iter().map(C::bytes).sum::<usize>();
+        self.all.extend(entries);
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        let gone = self.all.iter().skip(len);
+        self.bytes -= gone.map(C::bytes).sum::<usize>();
+        self.all.truncate(len);
+    }
+
+    /// All of them, which leaves none.
+    pub(crate) fn take(&mut self) -> Vec<C> {
+        self.bytes = 0;
+        std::mem::take(&mut self.all)
+    }
+
+    pub(crate) fn replace(&mut self, entries: Vec<C>) {
+        self.take();
+        self.extend(entries);
+    }
+}
+
 /// Which constraints a transaction has said to put off.
 #[derive(Clone, Debug, Default)]
 pub struct Deferred {

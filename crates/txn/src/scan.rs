@@ -3,6 +3,7 @@
 //!
 //! What has been scanned goes into the footprint piece by piece: a scan that stops early (LIMIT) has read only up to its last row.
 
+use base::key::KeyTest;
 use base::{ColumnIdx, KeyRange, RowRef};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub struct Scan {
     reader: u32,
     columns: u64,
     filter: Option<Arc<dyn RowFilter>>,
+    /// See [`Scan::tested_by`].
+    test: Option<Arc<KeyTest>>,
     /// Rows of the last call that were shown with sums of further records.
     shown: Vec<Box<[u8]>>,
 }
@@ -62,6 +65,7 @@ impl Scan {
             reader: 0,
             columns: ALL_COLUMNS,
             filter: None,
+            test: None,
             shown: vec![],
         }
     }
@@ -85,12 +89,19 @@ impl Scan {
         self
     }
 
+    /// The same without entries that the test refuses: their rows are not looked at, and do not count as read. Own rows are not tested.
+    pub fn tested_by(mut self, test: Arc<KeyTest>) -> Scan {
+        self.test = Some(test);
+        self
+    }
+
     /// Begins again with another range, keeping what is allocated.
     pub fn restart(&mut self, range: KeyRange) {
         *self = Scan {
             columns: self.columns,
             reader: self.reader,
             filter: self.filter.take(),
+            test: self.test.take(),
             ..Scan::new(self.access, range, self.direction)
         };
     }
@@ -204,10 +215,15 @@ impl Txn {
             l.extend_from_slice(key);
         };
         while more && *given < max {
+            // A call that gives few rows may have looked at many entries.
+            if scan.test.is_some() {
+                self.check_interrupt()?;
+            }
             stored.clear();
             more = fill(
                 &mut source,
                 at,
+                scan.test.as_deref(),
                 &mut stored,
                 &mut scratch,
                 (max - *given).min(BATCH),
@@ -282,6 +298,7 @@ impl Txn {
             let more = fill(
                 &mut source,
                 at,
+                None,
                 &mut stored,
                 &mut Vec::new(),
                 max + 1,
@@ -459,16 +476,21 @@ fn comes_first(a: &[u8], b: &[u8], direction: Direction) -> bool {
 fn fill<'g>(
     source: &mut Source<'_, 'g>,
     at: base::Position,
+    test: Option<&KeyTest>,
     stored: &mut Vec<Stored<'g>>,
     scratch: &mut Vec<u8>,
     limit: usize,
     guard: &'g store::Guard,
 ) -> bool {
+    let refused = |key: &[u8]| test.is_some_and(|t| !t.may_hold(key));
     match source {
         Source::Primary(cursor) => {
             let mut batch: Vec<&Record> = Vec::with_capacity(limit);
             let more = cursor.next_batch(limit, &mut batch);
             for r in batch {
+                if refused(r.key()) {
+                    continue;
+                }
                 if let Some(row) = r.row_at(at, guard) {
                     stored.push(Stored {
                         index_key: r.key(),
@@ -483,6 +505,9 @@ fn fill<'g>(
             let mut batch: Vec<&IndexEntry> = Vec::with_capacity(limit);
             let more = cursor.next_batch(limit, &mut batch);
             for e in batch {
+                if refused(entry_key(e)) {
+                    continue;
+                }
                 let record = e.record(guard);
                 let Some(row) = record.row_at(at, guard) else {
                     continue;

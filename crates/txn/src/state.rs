@@ -25,7 +25,7 @@ use crate::handle::{Catalog, TableHandle};
 use crate::holds::RemoteSnapshot;
 use crate::locks::{LockMode, LockName, LockWait, TxnId};
 use crate::own_schema::OwnSchema;
-use crate::probe::{Deferred, FkProbe, NewKey};
+use crate::probe::{Deferred, FkProbe, Later, NewKey, Takes};
 use crate::range::{RangeRead, Spared};
 use crate::split::escrow::{Hold as Reserved, ValueName};
 use crate::temp::Temp;
@@ -127,12 +127,19 @@ pub(crate) struct References {
     /// It locks nothing, and its deferred foreign keys are put off all the same: it has come from a site, and a session asks before its commit.
     pub(crate) asked_late: bool,
     /// Those that stand at the end of the transaction, and which constraints' do.
-    pub(crate) put_off: Vec<FkProbe>,
+    pub(crate) put_off: Later<FkProbe>,
     pub(crate) deferred: Deferred,
     /// Keys that the statement has written, and those that are looked at when the transaction ends.
-    pub(crate) keys: Vec<NewKey>,
-    pub(crate) keys_put_off: Vec<NewKey>,
+    pub(crate) keys: Later<NewKey>,
+    pub(crate) keys_put_off: Later<NewKey>,
     pub(crate) cascades: Cascades,
+}
+
+impl References {
+    /// Bytes of what is put off.
+    pub(crate) fn bytes(&self) -> usize {
+        self.put_off.bytes() + self.keys.bytes() + self.keys_put_off.bytes()
+    }
 }
 
 /// A lock that was taken since a savepoint.
@@ -154,6 +161,8 @@ pub(crate) struct OwnLocks {
     /// Rows, and in the mode `rows` records, that the statement has locked for its deltas, in all its runs. It gives those back to which it does nothing.
     pub(crate) for_deltas: Vec<LockName>,
     pub(crate) wait: Option<LockWait>,
+    /// A lock that is wanted for the wait alone, and is weakened when it is had.
+    pub(crate) passing: Option<LockName>,
     /// Under what name the session holds advisory locks, and whether it looks for deadlocks itself.
     pub(crate) bearer: Option<TxnId>,
     pub(crate) patient: bool,
@@ -268,7 +277,7 @@ pub(crate) enum PutOff<C> {
     Copied(Vec<C>),
 }
 
-impl<C: Clone> PutOff<C> {
+impl<C: Clone + Takes> PutOff<C> {
     /// Before `all` becomes another list.
     pub(crate) fn copy(&mut self, all: &[C]) {
         if let PutOff::First(n) = self {
@@ -277,10 +286,10 @@ impl<C: Clone> PutOff<C> {
     }
 
     /// Makes `all` what it was.
-    pub(crate) fn restore(&self, all: &mut Vec<C>) {
+    pub(crate) fn restore(&self, all: &mut Later<C>) {
         match self {
             PutOff::First(n) => all.truncate(*n),
-            PutOff::Copied(then) => all.clone_from(then),
+            PutOff::Copied(then) => all.replace(then.clone()),
         }
     }
 }

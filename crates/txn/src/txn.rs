@@ -384,6 +384,7 @@ impl Txn {
         self.statement.has_told = true;
         self.check_new_keys()?;
         self.check_foreign_keys()?;
+        self.charge();
         Ok(self.show_intents()?)
     }
 
@@ -395,13 +396,14 @@ impl Txn {
         self.writes.rollback(self.statement.mark.writes);
         // What its writes asked for is not there to be asked.
         self.references.probes.truncate(self.statement.mark.probes);
-        self.references.keys.clear();
+        self.references.keys.truncate(0);
+        self.locks.passing = None;
         self.charge();
     }
 
     /// What is not committed takes memory, too, which is counted with that of rows.
     pub(crate) fn charge(&mut self) {
-        let bytes = self.writes.bytes() + self.escrowed.bytes();
+        let bytes = self.writes.bytes() + self.escrowed.bytes() + self.references.bytes();
         let more = bytes as isize - self.charged as isize;
         if more != 0 {
             self.shared.store.memory.add_uncommitted(more);
@@ -419,7 +421,7 @@ impl Txn {
         self.reads.bounds.retain(|_, b| b.1 < ranges);
         self.reads.locked.truncate(self.statement.mark.locked);
         self.references.probes.truncate(self.statement.mark.probes);
-        self.references.keys.clear();
+        self.references.keys.truncate(0);
         if let Some(v) = &mut self.reads.view {
             v.truncate(self.statement.mark.kept);
         }

@@ -11,6 +11,7 @@
 
 use base::cancel::work;
 use base::{Error, KeyRange, Result, SqlState, Value};
+use std::sync::Arc;
 
 use crate::errors::Wanted;
 use crate::handle::TableHandle;
@@ -75,7 +76,7 @@ impl Txn {
         if self.references.keys.is_empty() {
             return Ok(());
         }
-        let keys = std::mem::take(&mut self.references.keys);
+        let keys = self.references.keys.take();
         let (later, now): (Vec<NewKey>, Vec<NewKey>) =
             keys.into_iter().partition(|k| self.is_put_off(k));
         self.require_unique(&now)?;
@@ -85,12 +86,12 @@ impl Txn {
 
     /// Those of the checks that were put off which are due now.
     pub(crate) fn check_late_keys(&mut self, all: bool) -> stop::Result<()> {
-        let put_off = std::mem::take(&mut self.references.keys_put_off);
+        let put_off = self.references.keys_put_off.take();
         let (due, rest): (Vec<NewKey>, Vec<NewKey>) = put_off
             .into_iter()
             .partition(|k| all || !self.is_put_off(k));
         let checked = self.require_unique(&due);
-        self.references.keys_put_off = rest;
+        self.references.keys_put_off.replace(rest);
         if checked.is_err() {
             self.references.keys_put_off.extend(due);
         }
@@ -113,22 +114,35 @@ impl Txn {
         Ok(())
     }
 
-    /// 23505 where two rows have the key.
-    fn require_one_row(&mut self, k: &NewKey) -> stop::Result<()> {
-        let Some(table) = self.schema.catalog.table(k.table).cloned() else {
-            return Ok(());
+    /// The index of a key, and the transaction's row that has the key; none where the row has gone again, or has got another key.
+    fn owner_of(&self, k: &NewKey) -> Result<Option<(Arc<TableHandle>, usize, Box<[u8]>)>> {
+        let Some(table) = self.schema.catalog.table(k.table) else {
+            return Ok(None);
         };
         let mut indexes = table.table.def.indexes.iter();
         let Some(place) = indexes.position(|i| i.id == k.index) else {
+            return Ok(None);
+        };
+        let range = KeyRange::prefix(&k.columns);
+        let own = self.own_writes(table)?;
+        let own = own.and_then(|w| w.by_index[place].range::<[u8], _>(range.bounds()).next());
+        Ok(own.map(|(_, row_key)| (table.clone(), place, row_key.clone())))
+    }
+
+    /// Whether two rows have the key now, committed or written here.
+    pub(crate) fn is_doubled(&self, k: &NewKey) -> bool {
+        let owner = self.owner_of(k).ok().flatten();
+        owner.is_some_and(|(table, place, mine)| {
+            self.conflict_in(&table, place, &k.columns, &mine).is_some()
+        })
+    }
+
+    /// 23505 where two rows have the key.
+    fn require_one_row(&mut self, k: &NewKey) -> stop::Result<()> {
+        let Some((table, place, mine)) = self.owner_of(k)? else {
             return Ok(());
         };
         let range = KeyRange::prefix(&k.columns);
-        let own = self.own_writes(&table)?;
-        let own = own.and_then(|w| w.by_index[place].range::<[u8], _>(range.bounds()).next());
-        // The row may have gone again, or have got another key.
-        let Some(mine) = own.map(|(_, row_key)| row_key.clone()) else {
-            return Ok(());
-        };
         let index = table.indexes[place].clone();
         if let Some(index) = index.as_deref().filter(|_| self.options.locking) {
             let name = TableHandle::unique_lock(index, &k.columns);

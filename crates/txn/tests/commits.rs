@@ -99,10 +99,14 @@ struct World {
 
 impl World {
     fn new(on_delete: FkAction) -> World {
+        World::of(&schema(on_delete))
+    }
+
+    fn of(schema: &[Change]) -> World {
         let store = Arc::new(Store::default());
         let bootstrap = Schema::bootstrap("canon").dump();
         let catalog = replay_changes(&store, &Catalog::default(), &bootstrap).unwrap();
-        let catalog = replay_changes(&store, &catalog, &schema(on_delete)).unwrap();
+        let catalog = replay_changes(&store, &catalog, schema).unwrap();
         let order = MemoryOrder::after(Position::new(1, 0));
         let manager = TxnManager::new(store, order.marks.clone(), catalog);
         let handle = |id| manager.catalog().table(id).unwrap().clone();
@@ -193,6 +197,52 @@ fn a_refused_commit_leaves_nothing() {
     drop(t);
     // The names are free, the records unlocked.
     insert(false).unwrap();
+}
+
+/// Checks that are put off take memory, which counts as that of changes that are not committed, until they are asked or undone.
+#[test]
+fn checks_that_are_put_off_count_in_memory() {
+    const ROWS: i64 = 1000;
+    let _alone = ONE_AT_A_TIME.lock();
+    let uncommitted = |deferral: Deferral| {
+        let mut schema = schema(FkAction::NoAction);
+        for c in &mut schema {
+            if let Change::Put(Object::Table(t)) = c {
+                let indexes = t.indexes.iter_mut().filter(|i| i.name == "by_name");
+                indexes.for_each(|i| i.deferral = deferral);
+                t.foreign_keys
+                    .iter_mut()
+                    .for_each(|f| f.deferral = deferral);
+            }
+        }
+        let w = World::of(&schema);
+        let used = || w.manager.store.memory.used();
+        let before = used();
+        let mut t = w.manager.begin(TxnOptions::default(), false);
+        t.begin_statement().unwrap();
+        t.savepoint("s");
+        for n in 0..ROWS {
+            t.insert(&w.parents, &parent(n, 0, n)).unwrap();
+            t.insert(&w.children, &child(n, n)).unwrap();
+        }
+        t.end_statement().unwrap();
+        let written = used() - before;
+        t.check_deferred(true).unwrap();
+        t.begin_statement().unwrap();
+        t.end_statement().unwrap();
+        let asked = used() - before;
+        t.rollback_to_savepoint("s").unwrap();
+        // Copies of savepoints are not counted.
+        assert!(used() - before < written);
+        drop(t);
+        assert_eq!(used(), before);
+        (written, asked)
+    };
+    let (plain, _) = uncommitted(Deferral::Never);
+    let (written, asked) = uncommitted(Deferral::Deferred);
+    let each = size_of::<Value>() as u64 + 16;
+    assert!(written > plain + ROWS as u64 * each, "{written}, {plain}");
+    assert_eq!(asked, plain);
 }
 
 /// What a transaction without locks has asked is asked again at its commit, also after a later statement that failed.

@@ -223,8 +223,7 @@ async fn features_are_the_same_at_a_primary_a_replica_and_a_site() {
             .flat_map(|l| splits.iter().map(move |s| (*l, *s)))
         {
             let protocols: &[bool] = match level {
-                // Describe of a FETCH from a cursor that the session has at the primary says NoData at a replica.
-                "REPEATABLE READ" if script.name != "held_cursors" => &[true, false],
+                "REPEATABLE READ" => &[true, false],
                 _ => &[true],
             };
             for &by_simple in protocols {

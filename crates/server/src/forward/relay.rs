@@ -292,6 +292,7 @@ impl Forwarder {
                 return self.lost(wire, session, None, true, skipping).await;
             }
         }
+        session.may_listen(text);
         self.course.then(effect::effect(text));
         self.executed += 1 + text.matches(';').count();
         let up = self.up.as_mut().expect("it goes on");
@@ -355,6 +356,7 @@ impl Forwarder {
         match *message {
             Frontend::Parse { name, query, .. } => {
                 self.prepared.insert(name.to_owned(), query.to_owned());
+                session.may_listen(query);
                 session.is_about_local_cursor(query)
             }
             Frontend::Bind(ref b) => self.binds(session, b),
@@ -397,6 +399,7 @@ impl Forwarder {
         }
         let known = session.text_of(b.statement);
         let text = self.prepared.get(b.statement).unwrap_or(&known);
+        session.may_listen(text);
         // The name may be taken by one that runs here, and what comes later would be meant for that.
         let here = session.has_portal(b.portal) || session.is_about_local_cursor(text);
         let mut effect = effect::effect(text);
@@ -693,7 +696,7 @@ fn begins_there<E: Engine>(session: &mut Session<E>, kind: u8, body: &[u8]) -> O
             name,
         } => {
             let text = session.text_of(name);
-            let goes = session.names_are_there(&text);
+            let goes = session.names_are_there(&text) || session.describes_there(name);
             (text, goes)
         }
         _ => return None,

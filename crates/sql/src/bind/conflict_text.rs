@@ -7,6 +7,7 @@
 //! ```
 
 use super::tokens::{Edit, MARK, edit, quoted, solid, word_of};
+use crate::printed::spelled;
 use base::{Error, Result, SqlState};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
@@ -29,7 +30,10 @@ pub(super) fn adapt(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
         from = end;
         let (open, end) = (solid[open], solid[end - 1] + 1);
-        let text: String = tokens[open..end].iter().map(spelled).collect();
+        let text: String = tokens[open..end]
+            .iter()
+            .map(|t| spelled(&t.token))
+            .collect();
         let span = tokens[open].span;
         let mark = [
             Token::LParen,
@@ -87,17 +91,6 @@ fn next_target(
         depth == 0 && cases == 0 && is(k, "do")
     })?;
     Some((open, end, false))
-}
-
-/// A token as a text that is read again.
-fn spelled(t: &TokenWithSpan) -> String {
-    match &t.token {
-        Token::SingleQuotedString(s) | Token::EscapedStringLiteral(s) => {
-            format!("'{}'", s.replace('\'', "''"))
-        }
-        Token::Word(w) if w.quote_style.is_some() => crate::ddl::quote_ident(&w.value),
-        t => t.to_string(),
-    }
 }
 
 /// The elements of a target, and its condition.

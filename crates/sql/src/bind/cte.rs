@@ -65,7 +65,7 @@ impl Binder<'_> {
         if let Some(written) = super::written(&cte.query) {
             return self.write_step(w, i, (&name, written), scope, body);
         }
-        let text = cte.query.to_string();
+        let text = crate::printed::printed(&cte.query);
         let own = mentions(&text, &name)?;
         if w.recursive && own > 0 {
             return self.recursive(w, i, &name, cte, scope, body);
@@ -527,6 +527,7 @@ fn mentions(text: &str, name: &str) -> Result<usize> {
 
 /// How often these CTEs name one.
 fn mentions_in(ctes: &[ast::Cte], name: &str) -> Result<usize> {
-    ctes.iter()
-        .try_fold(0, |n, c| Ok(n + mentions(&c.query.to_string(), name)?))
+    ctes.iter().try_fold(0, |n, c| {
+        Ok(n + mentions(&crate::printed::printed(&c.query), name)?)
+    })
 }

@@ -6,14 +6,20 @@
 //! |---|---|
 //! | table | its rows |
 //! | subquery, view | the rows of its tables, as if the clause stood in it. One that melts is locked where it melts to, the others lock by themselves |
+//! | UNION, INTERSECT, EXCEPT | of a subquery 0A000; of a view nothing, as in PostgreSQL |
 //! | CTE | nothing, as in PostgreSQL; naming it is 0A000 |
 //! | catalog | nothing |
 //!
-//! Left out on purpose: conditions of the query around are not put into a subquery that locks by itself. All of its rows are locked.
+//! A subquery that locks by itself takes the conditions on its rows from the query around (`locking::narrow`), so that rows which these refuse are
+//! not locked.
+//!
+//! Left out on purpose: conditions for a subquery with a LIMIT or OFFSET. All rows that it gives are locked, as in PostgreSQL.
 
 use super::Binder;
 use super::locking::RowLock;
+use crate::expr::Expr;
 use crate::expr::Slot;
+use crate::functions::Volatility;
 use crate::logical::{From, LockTarget, TableRef};
 use base::schema::privilege;
 use base::{Error, Result, SqlState};
@@ -83,6 +89,22 @@ impl Binder<'_> {
                 }
             }
             From::Virtual { .. } | From::Function(_) | From::Cte { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A locking clause goes on to the branches of no set operation. 0A000 where the clause and the operation stand in one text.
+    pub(super) fn lock_set_operation(&mut self) -> Result<()> {
+        if self.views.is_empty() {
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "FOR UPDATE is not allowed with UNION/INTERSECT/EXCEPT",
+            ));
+        }
+        let mut view = 0;
+        for inner in self.views.clone() {
+            self.need_in(view, inner, privilege::UPDATE);
+            view = inner;
         }
         Ok(())
     }

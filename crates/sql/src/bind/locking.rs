@@ -3,6 +3,9 @@
 //! Left out on purpose: the binder, so that this can be part of it.
 
 use super::syntax::lock_words;
+use crate::expr::{Expr, Slot};
+use crate::functions::Volatility;
+use crate::logical::{From, Logical};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{LockClause, NonBlock};
 use txn::{LockMode, WaitPolicy};
@@ -107,5 +110,54 @@ impl Locking {
             )),
             None => Ok(()),
         }
+    }
+}
+
+/// Puts the conditions of a query into those of its subqueries that lock their rows. They stand in the query all the same.
+pub(super) fn narrow(items: &mut [From], conditions: &[Expr]) {
+    for item in items {
+        match item {
+            From::Rel { rel, slots, .. } => {
+                for c in conditions {
+                    narrow_rel(rel, slots, c);
+                }
+            }
+            From::Inner { items, .. } => narrow(items, conditions),
+            From::Left { left, .. } => narrow(std::slice::from_mut(left), conditions),
+            _ => {}
+        }
+    }
+}
+
+/// Adds a condition on the columns of a subquery to what is joined in it, if it locks rows, which are sorted at most.
+fn narrow_rel(rel: &mut Logical, slots: &[Slot], condition: &Expr) {
+    let moves = |e: &Expr| e.volatility() < Volatility::Volatile && !e.has_subquery();
+    let mut own = moves(condition);
+    condition.slots(&mut |s| own &= slots.contains(&s));
+    let Logical::Lock { input, .. } = rel else {
+        return;
+    };
+    let mut node = &mut **input;
+    if let Logical::Sort { input, .. } = node {
+        node = &mut **input;
+    }
+    let mut columns: &[(Slot, Expr)] = &[];
+    if let Logical::Project { input, exprs } = node {
+        (node, columns) = (&mut **input, exprs);
+    }
+    let Logical::Join { filter, .. } = node else {
+        return;
+    };
+    let mut inside = condition.clone();
+    inside.rewrite(&mut |part| {
+        if let Expr::Slot(s) = part
+            && let Some((_, e)) = columns.iter().find(|c| c.0 == *s)
+        {
+            own &= moves(e);
+            *part = e.clone();
+        }
+    });
+    if own {
+        filter.push(inside);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) use query::Rel;
 pub(crate) use scope::{Meaning, Scope, ScopeColumn, ScopeRel};
 pub(crate) use select::QCol;
 pub use syntax::adapt;
-pub(crate) use syntax::{parse_expr, parse_query, respelled, without_collation};
+pub(crate) use syntax::{parse_expr, parse_query, query_text, without_collation};
 
 use crate::catalog::user_types;
 use crate::ddl::privileges::{check_namespace, held_on_namespace};

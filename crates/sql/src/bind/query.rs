@@ -213,10 +213,7 @@ impl Binder<'_> {
             return self.finish_selected(selected);
         }
         if lock.is_some() && matches!(&*q.body, SetExpr::SetOperation { .. }) {
-            return Err(Error::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "FOR UPDATE is not allowed with UNION/INTERSECT/EXCEPT",
-            ));
+            self.lock_set_operation()?;
         }
         let rel = self.set_expr(&q.body, scope, expected)?;
         self.tail_of_rel(rel, tail, scope)

@@ -185,6 +185,7 @@ impl Binder<'_> {
                 self.lock_targets(&mut items)?
             }
         };
+        super::locking::narrow(&mut items, &filter);
         let early = slots_of(&items);
         let own = |s: Slot| s >= first || early.binary_search(&s).is_ok();
         let mut node = Logical::Join { items, filter };

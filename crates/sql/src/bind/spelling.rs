@@ -13,7 +13,7 @@
 //!
 //! One pass finds them all, since a text may have as many as it has words.
 
-use super::tokens::{Edit, edit, solid, word_of};
+use super::tokens::{Edit, closings, edit, solid, word_of};
 use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -64,6 +64,9 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             with: with.into_iter().collect(),
         }
     };
+    let closings = closings(&tokens, &solid);
+    // A text that is read again has the parentheses.
+    let is_whole = |from: usize, end: usize| closings.get(from) == Some(&Some(end - 1));
     // What closes stands before what opens in the same place.
     let (mut edits, mut opened) = (vec![], vec![]);
     let mut around = vec![Open::default()];
@@ -78,7 +81,7 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             }
             Token::RParen | Token::RBracket => {
                 let inner = around.pop().unwrap_or_default();
-                for from in inner.variadic {
+                for from in inner.variadic.into_iter().filter(|f| !is_whole(*f, k)) {
                     opened.push(change(from, 0, Some(Token::LParen)));
                     edits.push(change(k, 0, Some(Token::RParen)));
                 }
@@ -99,7 +102,8 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             }
             "symmetric" if k > 0 && is(k - 1, "between") => here.symmetric.push(k + 1),
             "and" => {
-                for from in std::mem::take(&mut here.symmetric) {
+                let symmetric = std::mem::take(&mut here.symmetric);
+                for from in symmetric.into_iter().filter(|f| !is_whole(*f, k)) {
                     opened.push(change(from, 0, Some(Token::LParen)));
                     edits.push(change(k, 0, Some(Token::RParen)));
                 }

@@ -14,7 +14,7 @@ use sqlparser::ast::{
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 use txn::LockMode;
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
@@ -27,7 +27,7 @@ pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = negative_limits(view_options(null_tests(precise_intervals(tokens))));
     let tokens = computed_fetch(values_compared(tokens));
     let tokens = super::conflict_text::adapt(exclusions(tokens));
-    overriding(&tables(&row_locks(&before_conflict(tokens))))
+    crate::printed::protect(overriding(&tables(&row_locks(&before_conflict(tokens)))))
 }
 
 /// `(… ROWS … EXCLUDE TIES)` is `("\u{1}ties" … ROWS …)`, with the name of a window before it behind another mark: [`exclusion`] reads it.
@@ -94,13 +94,21 @@ fn exclusions(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     edit(tokens, edits)
 }
 
+/// The text of a query: it parses to the same query, 0A000 where it would not.
+pub(crate) fn query_text(q: &Query) -> Result<String> {
+    let text = respelled(crate::printed::printed(q))?;
+    match parse_query(&text) {
+        Ok(again) if again == *q => Ok(text),
+        _ => Err(crate::printed::unreadable(&text)),
+    }
+}
+
 /// A query's text as PostgreSQL spells it, where [`exclusions`] and others have changed it.
-pub(crate) fn respelled(text: String) -> Result<String> {
+fn respelled(text: String) -> Result<String> {
     if !text.contains(MARK) {
         return Ok(text);
     }
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize();
-    let mut tokens = tokens.map_err(|e| Error::new(SqlState::SYNTAX_ERROR, e.to_string()))?;
+    let mut tokens = crate::printed::plain_tokens(&text)?;
     while let Some((at, kind, base)) = tokens.iter().enumerate().find_map(|(i, t)| {
         let Token::Word(w) = t else { return None };
         let (kind, base) = w.value.strip_prefix(MARK)?.split_once(MARK)?;
@@ -136,7 +144,7 @@ pub(crate) fn respelled(text: String) -> Result<String> {
             false => quoted(base),
         };
     }
-    Ok(tokens.iter().map(ToString::to_string).collect())
+    Ok(tokens.iter().map(crate::printed::spelled).collect())
 }
 
 /// `LIMIT`, the mark in this place and `(n)` as `FETCH FIRST (n) ROWS WITH TIES`.
@@ -765,7 +773,7 @@ fn element_targets(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             subscripts.push(
                 within
                     .iter()
-                    .map(|t| t.token.to_string())
+                    .map(|t| crate::printed::spelled(&t.token))
                     .collect::<String>(),
             );
             at = close + 1;
@@ -1146,6 +1154,7 @@ pub(crate) fn parse_query(text: &str) -> Result<Query> {
         .tokenize_with_location()
         .map_err(|e| corrupt("a query", text, e))?;
     let s = Parser::new(&PostgreSqlDialect {})
+        .with_recursion_limit(crate::printed::DEPTH)
         .with_tokens_with_locations(adapt(&tokens))
         .parse_statement()
         .map_err(|e| corrupt("a query", text, e))?;
@@ -1158,6 +1167,7 @@ pub(crate) fn parse_query(text: &str) -> Result<Query> {
 /// The expression of a DEFAULT or CHECK.
 pub(crate) fn parse_expr(text: &str) -> Result<Expr> {
     Parser::new(&PostgreSqlDialect {})
+        .with_recursion_limit(crate::printed::DEPTH)
         .try_with_sql(text)
         .and_then(|mut p| p.parse_expr())
         .map_err(|e| corrupt("an expression", text, e))
@@ -1202,6 +1212,7 @@ pub(super) fn values_of(q: &Query) -> Option<&sqlparser::ast::Values> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sqlparser::tokenizer::Tokenizer;
 
     /// The text as it is parsed, with a blank between two tokens.
     fn adapted(text: &str) -> String {

@@ -29,7 +29,7 @@ pub(super) fn default(schema: &Schema, path: &[String], column: &Column) -> Opti
     };
     Some(match &e {
         Expr::Value(v) => match &v.value {
-            Literal::SingleQuotedString(s) => {
+            Literal::SingleQuotedString(s) | Literal::EscapedStringLiteral(s) => {
                 format!("{}::{}", quote_literal(s), shown(column.ty()))
             }
             Literal::SingleQuotedByteStringLiteral(s) => format!("'{s}'::\"bit\""),

@@ -85,7 +85,7 @@ impl Printer<'_> {
     fn operand(&self, e: &Expr, other: Option<Type>) -> Option<(String, Class)> {
         if let Expr::Value(v) = e {
             match &v.value {
-                V::SingleQuotedString(s) => {
+                V::SingleQuotedString(s) | V::EscapedStringLiteral(s) => {
                     let ty = match other {
                         None | Some(Type::Varchar) => Type::Text,
                         Some(t) => t,
@@ -151,10 +151,9 @@ impl Printer<'_> {
             Expr::Identifier(i) => Some((quote_ident(&crate::catalog::fold(i)), Class::Simple)),
             Expr::Value(v) => Some(match &v.value {
                 V::Number(n, _) => (n.clone(), Class::Simple),
-                V::SingleQuotedString(s) => (literal(s, Type::Text), Class::Simple),
                 V::Boolean(b) => (b.to_string(), Class::Simple),
                 V::Null => ("NULL".into(), Class::Simple),
-                _ => return None,
+                v => (literal(string(v)?, Type::Text), Class::Simple),
             }),
             Expr::UnaryOp { op: U::Not, expr } => {
                 let inner = self.show(expr)?;
@@ -197,9 +196,9 @@ impl Printer<'_> {
             } => {
                 let ty = self.type_of_items(expr)?;
                 let item = |e: &Expr| match e {
-                    Expr::Value(v) => match &v.value {
-                        V::SingleQuotedString(s) => Some(literal(s, ty.unwrap_or(Type::Text))),
-                        _ => self.operand(e, ty).map(|x| x.0),
+                    Expr::Value(v) => match string(&v.value) {
+                        Some(s) => Some(literal(s, ty.unwrap_or(Type::Text))),
+                        None => self.operand(e, ty).map(|x| x.0),
                     },
                     _ => None,
                 };
@@ -243,9 +242,17 @@ impl Printer<'_> {
                 pattern,
                 Class::Op(0),
             ),
-            Expr::Function(_) => Some((e.to_string(), Class::Simple)),
+            Expr::Function(_) => Some((crate::printed::printed(e), Class::Simple)),
             _ => None,
         }
+    }
+}
+
+/// The characters of a string.
+fn string(v: &V) -> Option<&str> {
+    match v {
+        V::SingleQuotedString(s) | V::EscapedStringLiteral(s) => Some(s),
+        _ => None,
     }
 }
 

@@ -68,11 +68,22 @@ impl Work<'_> {
                 }
                 AlterTableOperation::OwnerTo { new_owner } => {
                     let owner = self.owner(new_owner)?;
+                    if let Resolved::Relation(Relation::Table(t)) = &found {
+                        self.not_awaited("ALTER TABLE", t.def.id)?;
+                    }
                     self.change_owner(&found, owner)?;
                 }
                 other => match &found {
                     Resolved::Relation(Relation::Table(t)) => {
                         self.must_own("table", &t.def.name, t.def.owner)?;
+                        let renames = matches!(
+                            other,
+                            AlterTableOperation::RenameColumn { .. }
+                                | AlterTableOperation::RenameConstraint { .. }
+                        );
+                        if !renames {
+                            self.not_awaited("ALTER TABLE", t.def.id)?;
+                        }
                         self.alter_table_action(t.def.id, other)?;
                     }
                     Resolved::Relation(Relation::View(_)) => {
@@ -154,6 +165,10 @@ impl Work<'_> {
                     );
                     return Ok(());
                 };
+                if let Node::Foreign(_, fk) = node {
+                    let mut keys = def.foreign_keys.iter().filter(|f| f.id == fk);
+                    keys.try_for_each(|f| self.not_awaited("ALTER TABLE", f.ref_table))?;
+                }
                 let what = self.describe(node);
                 return self.drop_nodes(&[node], cascades(*drop_behavior), &what);
             }

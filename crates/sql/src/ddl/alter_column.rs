@@ -331,7 +331,10 @@ fn retype(column: &mut Column, new: ColumnType, castable: bool) {
         && old.oid() < base::id::FIRST_USER_OID;
     if let Some(text) = column.default.as_mut().filter(|_| settles)
         && let Ok(Expr::Value(v)) = expr_text::parse(text)
-        && matches!(v.value, ast::Value::SingleQuotedString(_))
+        && matches!(
+            v.value,
+            ast::Value::SingleQuotedString(_) | ast::Value::EscapedStringLiteral(_)
+        )
     {
         text.push_str(&format!("::{}", cast_name(old)));
     }

@@ -128,7 +128,7 @@ impl Work<'_> {
         }
         let (schema, path) = (&self.schema, self.ctx.search_path);
         self.ctx.analyzer.check(schema, path, def, &c.expr)?;
-        let expr = self.text_of(def, &c.expr);
+        let expr = self.text_of(def, &c.expr)?;
         let name = match &c.name {
             Some(n) => self.given_name(def, n)?,
             None => {

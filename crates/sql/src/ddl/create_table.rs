@@ -321,7 +321,7 @@ impl Work<'_> {
                 format!("{what} \"{}\"", column.name),
             ));
         }
-        let text = super::expr_text::pinned(self, &e.to_string())?;
+        let text = super::expr_text::pinned(self, e)?;
         let e = super::expr_text::parse(&text)?;
         let (schema, path) = (&self.schema, self.ctx.search_path);
         self.ctx.analyzer.default(schema, path, column, &e)?;

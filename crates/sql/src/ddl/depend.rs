@@ -110,6 +110,11 @@ impl Work<'_> {
                 }
             }
         }
+        for node in &doomed {
+            if let Node::Relation(id) = *node {
+                self.not_awaited("DROP TABLE", id)?;
+            }
+        }
         // Parts of tables first, then whole relations, then schemas.
         let inside: Vec<Node> = doomed.iter().copied().filter(inside).collect();
         for node in doomed.iter().filter(|n| !inside.contains(n)) {

@@ -243,7 +243,7 @@ impl Work<'_> {
                 rules(def).default = (!null).then_some(text);
             }
             Part::Check(name, e) => {
-                let expr = expr_text::pin_types(self, &e.to_string());
+                let expr = expr_text::pin_types(self, &expr_text::print(e)?);
                 let parsed = expr_text::parse(&expr)?;
                 let table = value_table(def, ty);
                 let (schema, path) = (&self.schema, self.ctx.search_path);

@@ -389,6 +389,9 @@ impl Work<'_> {
             }
         }
         let restart = matches!(t.identity, Some(TruncateIdentityOption::Restart));
+        tables
+            .iter()
+            .try_for_each(|t| self.not_awaited("TRUNCATE", *t))?;
         for id in tables {
             let mut def = self.schema.table(id).expect("listed").def.clone();
             def.storage = self.oid();

@@ -9,12 +9,14 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
+pub(super) use crate::printed::expr_text as print;
 pub use crate::types::ident::{quote_ident, quote_literal};
 
 /// The expression that this text is.
 pub fn parse(text: &str) -> Result<Expr> {
     let broken = |e: String| Error::new(SqlState::SYNTAX_ERROR, e);
     Parser::new(&PostgreSqlDialect {})
+        .with_recursion_limit(crate::printed::DEPTH)
         .try_with_sql(text)
         .and_then(|mut p| p.parse_expr())
         .map_err(|e| broken(e.to_string()))
@@ -254,9 +256,9 @@ pub fn rename_column(text: &str, from: &str, to: &str) -> String {
     tokens.iter().enumerate().map(print).collect()
 }
 
-/// The text with names that mean the same under every search path: sequences (42P01, 42809) and users' types.
-pub(super) fn pinned(work: &Work<'_>, text: &str) -> Result<String> {
-    pin_sequences(work, &pin_types(work, text))
+/// The text of an expression with names that mean the same under every search path: sequences (42P01, 42809) and users' types.
+pub(super) fn pinned(work: &Work<'_>, e: &Expr) -> Result<String> {
+    pin_sequences(work, &pin_types(work, &print(e)?))
 }
 
 /// Rewrites `nextval('s')` to the full name of the sequence that `s` means now, as PostgreSQL binds it: 42P01, 42809.

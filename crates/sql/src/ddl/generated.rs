@@ -15,7 +15,7 @@ use base::{Error, Result, SqlState};
 use sqlparser::ast::{ColumnOption, Expr, GeneratedAs, GeneratedExpressionMode};
 
 /// Makes the column a generated one. 42601 for what the grammar does not have.
-fn mark(column: &mut Column, e: &Expr, option: &ColumnOption) -> Result<()> {
+fn mark(column: &mut Column, option: &ColumnOption) -> Result<()> {
     let ColumnOption::Generated {
         generated_as,
         generation_expr_mode,
@@ -39,7 +39,7 @@ fn mark(column: &mut Column, e: &Expr, option: &ColumnOption) -> Result<()> {
         );
         return Err(Error::new(SqlState::SYNTAX_ERROR, what));
     }
-    (column.default, column.generated) = (Some(e.to_string()), true);
+    column.generated = true;
     Ok(())
 }
 
@@ -63,8 +63,8 @@ impl Work<'_> {
         e: &Expr,
         option: &ColumnOption,
     ) -> Result<()> {
-        mark(column, e, option)?;
-        column.default = Some(self.text_of(def, e));
+        mark(column, option)?;
+        column.default = Some(self.text_of(def, e)?);
         Ok(())
     }
 

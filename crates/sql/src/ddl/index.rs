@@ -41,6 +41,7 @@ impl Work<'_> {
             }
         };
         self.must_own("table", &table.def.name, table.def.owner)?;
+        self.not_awaited("CREATE INDEX", table.def.id)?;
         self.may_name_in(table.def.namespace)?;
         if c.concurrently && self.ctx.in_transaction_block {
             return Err(Error::new(
@@ -121,7 +122,7 @@ impl Work<'_> {
             if c.nulls_distinct == Some(false) {
                 return Err(Error::unsupported("NULLS NOT DISTINCT of a partial index"));
             }
-            let text = self.text_of(def, p);
+            let text = self.text_of(def, p)?;
             // True where the condition holds, NULL elsewhere.
             let hidden = format!("({text}) OR NULL");
             self.bind_in_index(def, &text, "index predicate")?;
@@ -134,7 +135,7 @@ impl Work<'_> {
         }
         for k in &c.columns {
             let e = crate::bind::without_collation(&k.column.expr);
-            let text = self.text_of(def, e);
+            let text = self.text_of(def, e)?;
             let column = match expr_text::parse(&text)? {
                 Expr::Identifier(name) => {
                     let name = crate::catalog::fold(&name);
@@ -172,9 +173,9 @@ impl Work<'_> {
     }
 
     /// The text of an expression over the row of this table, as it is kept.
-    pub(super) fn text_of(&self, def: &TableDef, e: &Expr) -> String {
-        let text = expr_text::unqualified(&e.to_string(), &def.name);
-        expr_text::pin_types(self, &text)
+    pub(super) fn text_of(&self, def: &TableDef, e: &Expr) -> Result<String> {
+        let text = expr_text::unqualified(&expr_text::print(e)?, &def.name);
+        Ok(expr_text::pin_types(self, &text))
     }
 
     fn bind_in_index(&self, def: &TableDef, text: &str, what: &'static str) -> Result<ColumnType> {

@@ -416,8 +416,10 @@ fn work(
     f: &mut dyn FnMut(&mut Work<'_>) -> Result<String>,
 ) -> Result<Worked> {
     let schema = (*txn.catalog().schema).clone();
+    let awaited = txn.awaited_tables();
     let mut new_oid = || txn.new_oid();
     let mut work = Work::new(schema, ctx, &mut new_oid);
+    work.awaited = awaited;
     let tag = f(&mut work)?;
     let (on_commit, own) = (work.on_commit, work.schema.temporary());
     let (fills, mut changes, notices) = work.finish();

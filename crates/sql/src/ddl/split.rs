@@ -223,7 +223,7 @@ fn is_column(e: &Expr, name: &str) -> bool {
 }
 
 fn mentions(e: &Expr, name: &str) -> bool {
-    !expr_text::mentioned(&e.to_string(), &[name]).is_empty()
+    !expr_text::mentioned(&crate::printed::printed(e), &[name]).is_empty()
 }
 
 /// Takes the bounds that the condition demands of the column; false where it demands something else of it.

@@ -30,10 +30,11 @@ impl Work<'_> {
             _ => return Err(Error::unsupported("an option of a view")),
         };
         let (schema, path) = (&self.schema, self.ctx.search_path);
-        let text = crate::bind::respelled(c.query.to_string())?;
+        let text = crate::bind::query_text(&c.query)?;
         let query = crate::bind::parse_query(&text)?;
         let shape = self.ctx.analyzer.query(schema, path, &query)?;
         let query = super::expr_text::pin_types(self, &without_stars(text, shape.stars));
+        self.gives(&query, &shape.columns)?;
         let of = |id: &Oid| crate::catalog::by_oid(&self.schema, *id).map(|r| r.namespace());
         let own = self.schema.temporary();
         let over_own = own.is_some() && shape.depends_on.iter().any(|id| of(id) == own);
@@ -112,6 +113,19 @@ impl Work<'_> {
         self.check_writable(&def)?;
         self.put(Object::View(def));
         Ok(tag)
+    }
+
+    /// XX000 unless these are the columns that are read of a view with this text.
+    fn gives(&self, query: &str, columns: &[(String, ColumnType)]) -> Result<()> {
+        let kept = crate::bind::parse_query(query)?;
+        let (schema, path) = (&self.schema, self.ctx.search_path);
+        let kept = self.ctx.analyzer.query(schema, path, &kept)?;
+        match kept.columns == columns {
+            true => Ok(()),
+            false => Err(Error::internal(format!(
+                "a view's text has other columns: {query}"
+            ))),
+        }
     }
 
     /// 0A000 for WITH CHECK OPTION of a view through which no rows are written.

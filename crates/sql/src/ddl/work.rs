@@ -19,6 +19,8 @@ pub(super) struct Work<'a> {
     changes: Vec<Change>,
     notices: Vec<Notice>,
     pub fills: Vec<Fill>,
+    /// Tables of whose rows checks are put off.
+    pub awaited: Vec<Oid>,
     /// What a commit does with the temporary table that is made.
     pub on_commit: Option<(Oid, OnCommit)>,
 }
@@ -36,6 +38,7 @@ impl<'a> Work<'a> {
             changes: vec![],
             notices: vec![],
             fills: vec![],
+            awaited: vec![],
             on_commit: None,
         }
     }
@@ -76,6 +79,16 @@ impl<'a> Work<'a> {
     fn change(&mut self, c: Change) {
         self.schema = self.schema.apply(std::slice::from_ref(&c));
         self.changes.push(c);
+    }
+
+    /// 55006 for a table of whose rows something is still to be asked.
+    pub fn not_awaited(&self, command: &str, table: Oid) -> Result<()> {
+        if !self.awaited.contains(&table) {
+            return Ok(());
+        }
+        let name = self.schema.table(table).map_or("?", |t| &t.def.name);
+        let what = format!("cannot {command} \"{name}\" because it has pending trigger events");
+        Err(Error::new(SqlState::OBJECT_IN_USE, what))
     }
 
     pub fn notice(&mut self, code: SqlState, message: impl Into<String>) {

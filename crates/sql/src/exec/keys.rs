@@ -3,9 +3,10 @@
 use super::Rt;
 use crate::expr::{CmpOp, Expr};
 use crate::plan::node::{KeyPart, Scan};
-use base::key::{KeyColumn, encode_value, prefix_end};
+use base::key::{KeyColumn, KeyTest, encode_value, prefix_end};
 use base::{KeyRange, Type, Value};
 use std::ops::Bound;
+use std::sync::Arc;
 use txn::Result;
 
 /// Appends a value as part of a hash key: equal values, integers and floats of any width, give equal bytes.
@@ -210,6 +211,25 @@ pub fn ranges(scan: &Scan, rt: &mut Rt<'_>) -> Result<Vec<KeyRange>> {
         out.push(r);
     }
     Ok(out)
+}
+
+/// What is asked of each key of the ranges. Nothing where commit asks again what was read: a row that comes to hold the wanted columns has to count.
+/// An error is the filter's to raise, when a row gets there.
+pub fn test(scan: &Scan, rt: &mut Rt<'_>) -> Option<Arc<KeyTest>> {
+    let tracks = rt.txn.as_deref().is_none_or(txn::Txn::tracks_reads);
+    if scan.tests.is_empty() || tracks {
+        return None;
+    }
+    let mut wanted: Vec<Option<Vec<u8>>> = vec![None; scan.key.len()];
+    for (at, e) in &scan.tests {
+        let mut bytes = vec![];
+        if let Ok(v) = e.eval(rt)
+            && encode_eq(&v, &scan.key[*at], &mut bytes)
+        {
+            wanted[*at] = Some(bytes);
+        }
+    }
+    KeyTest::new(&scan.key, wanted).map(Arc::new)
 }
 
 fn prefix_range(p: &[u8]) -> KeyRange {

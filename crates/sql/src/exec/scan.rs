@@ -3,12 +3,13 @@
 //! A scan takes rows from the transaction a batch at a time, first few, then more, decodes the columns that the statement
 //! uses into their slots, and runs its filter there, so that rows that fail are never copied.
 
-use super::keys::{is_empty, prefixes, ranges};
+use super::keys::{is_empty, prefixes, ranges, test};
 use super::{Operator, Rt};
 use crate::catalog::CatalogScan;
 use crate::expr::Expr;
 use crate::expr::Slot;
 use crate::plan::node::{CatalogSource, Scan, Virtual};
+use base::key::KeyTest;
 use base::{ColumnIdx, KeyRange, RowRef, Value};
 use std::sync::Arc;
 use txn::{Direction, Result, RowFilter};
@@ -25,6 +26,7 @@ pub struct ScanOp {
     reads: Vec<ColumnIdx>,
     keys: Vec<Vec<u8>>,
     ranges: Vec<KeyRange>,
+    test: Option<Arc<KeyTest>>,
     /// Key or range to take next.
     next: usize,
     scan: Option<txn::Scan>,
@@ -54,6 +56,7 @@ impl ScanOp {
             node,
             keys: vec![],
             ranges: vec![],
+            test: None,
             next: 0,
             scan: None,
             asks: None,
@@ -140,6 +143,10 @@ impl ScanOp {
                     Some(_) if !self.node.adds => scan,
                     _ => scan.of_columns(&self.reads),
                 };
+                let scan = match self.test.clone() {
+                    Some(t) => scan.tested_by(t),
+                    None => scan,
+                };
                 self.scan = Some(match self.filter(rt) {
                     Some(f) => scan.filtered_by(f),
                     None => scan,
@@ -223,6 +230,7 @@ impl Operator for ScanOp {
             }
         } else {
             self.ranges = ranges(&self.node, rt)?;
+            self.test = test(&self.node, rt);
             if self.node.direction == Direction::Backward {
                 self.ranges.reverse();
             }

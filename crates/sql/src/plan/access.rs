@@ -26,6 +26,8 @@ pub(crate) struct Path {
     pub index: Option<usize>,
     pub fixed: Vec<KeyPart>,
     pub bounds: Vec<KeyBound>,
+    /// See [`Scan::tests`].
+    pub tests: Vec<(usize, Expr)>,
     /// Places of the conditions that the range expresses.
     pub used: Vec<usize>,
     pub unique: bool,
@@ -149,6 +151,7 @@ pub(crate) fn choose(
     }
     let mut best = best.expect("a table can be read");
     best.used.retain(|at| *at < given);
+    best.tests = tests(t, &best, conditions, there);
     best
 }
 
@@ -195,8 +198,7 @@ fn path(
     let mut fixed = Vec::new();
     let mut bounds = Vec::new();
     let mut used = Vec::new();
-    let mut joins = false;
-    let mut eq_columns = 0;
+    let (mut joins, mut eq_columns) = (false, 0);
     let (mut columns, mut primary, mut unique_index, mut at_once) = (0, false, false, false);
     if let Some(i) = place {
         let index = &t.table.def.indexes[i];
@@ -296,6 +298,7 @@ fn path(
         index: place,
         fixed,
         bounds,
+        tests: vec![],
         used,
         unique,
         by_key,
@@ -304,6 +307,31 @@ fn path(
         cost,
         joins,
     }
+}
+
+/// The conditions that a path does not express, and that say what a column of its index is: see [`Scan::tests`].
+fn tests(
+    t: &TableRef,
+    path: &Path,
+    conditions: &[Expr],
+    there: &dyn Fn(Slot) -> bool,
+) -> Vec<(usize, Expr)> {
+    let known = |e: &Expr| {
+        let mut all = e.volatility() < Volatility::Volatile && !e.has_subquery();
+        e.slots(&mut |s| all &= there(s));
+        all
+    };
+    let index = path.index.map(|i| &t.table.def.indexes[i]);
+    let columns = index.map_or(&[][..], |i| &i.columns);
+    let equal = |(at, ic): (usize, &IndexColumn)| {
+        let s = t.slot(ic.column as usize);
+        conditions.iter().find_map(|c| match says(c, s, &known) {
+            Some(Says::Eq(e)) => Some((at, e)),
+            _ => None,
+        })
+    };
+    let behind = columns.iter().enumerate().skip(path.fixed.len());
+    behind.filter_map(equal).collect()
 }
 
 /// Rows that a scan visits, of an index with this many columns (0: none) or the whole table.
@@ -484,6 +512,7 @@ pub(crate) fn scan(
         index: path.index.map(|i| def.indexes[i].name.clone()),
         fixed: path.fixed,
         bounds: path.bounds,
+        tests: path.tests,
         by_key: path.by_key,
         unique: path.unique,
         direction: path.ordered.unwrap_or(Direction::Forward),

@@ -280,6 +280,8 @@ pub struct Scan {
     pub index: Option<String>,
     pub fixed: Vec<KeyPart>,
     pub bounds: Vec<KeyBound>,
+    /// Equalities on columns of the index behind those: their places in its key. They stand in the filter, too.
+    pub tests: Vec<(usize, Expr)>,
     /// All key columns are fixed and the key is the primary one: read by key.
     pub by_key: bool,
     /// At most one row per key value: a unique index is fixed whole.

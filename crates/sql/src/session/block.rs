@@ -413,7 +413,7 @@ impl<E: Engine> Session<E> {
         let txn = self.leave();
         let Some(mut txn) = txn else {
             self.keep_settings();
-            self.listen_now();
+            self.listen_now(None);
             return Ok(());
         };
         let says = self.say_with(&mut txn);
@@ -430,6 +430,7 @@ impl<E: Engine> Session<E> {
                 (number, self.token_text(number))
             }
         };
+        self.before_listening();
         let committed = match self.shared.engine.commit(txn, number) {
             Committing::Done(outcome) => outcome,
             Committing::Later(decided) => self.decided_elsewhere(decided, &token).await,
@@ -449,7 +450,8 @@ impl<E: Engine> Session<E> {
                 self.shared.counters.commits.add();
                 self.state.saw(held.position());
                 self.lost = self.lost.saturating_sub(1);
-                self.listen_now();
+                let at = held.position();
+                self.listen_now(Some(if writes { at.prev() } else { at }));
                 let waited = self.published(held).await;
                 // Its advisory locks end here and not before: their next holder reads what is published, and is to see this commit.
                 self.state.rollback_locks(0);
@@ -470,6 +472,7 @@ impl<E: Engine> Session<E> {
                 self.state.rollback_locks(0);
                 self.drop_portals();
                 self.unsay();
+                self.listens_to_nothing_new();
                 self.undo_settings();
                 self.shared
                     .counters

@@ -390,8 +390,8 @@ impl<E: Engine> Session<E> {
     pub(super) async fn renew_schema(&mut self, why: &Error) -> Result<bool, Exit> {
         let code = why.code();
         let code = code.code();
-        // 22P02 is also a label that an enum does not have.
-        let of_schema = code.starts_with("42") || code.starts_with("3F") || code == "22P02";
+        let label = why.fields().routine == crate::types::text::ENUM_IN;
+        let of_schema = code.starts_with("42") || code.starts_with("3F") || label;
         if !self.follows() || !of_schema {
             return Ok(false);
         }

@@ -5,7 +5,8 @@
 //!                       the log carries them; each node keeps them until their position is shown  (txn::Notifications)
 //! deliver               what is shown, in the order of the log, into the inbox of each session that listens
 //! inbox                 told to the client when the session is between transactions
-//! LISTEN, UNLISTEN      take effect when their transaction commits; LISTEN hears what is shown from then on
+//! LISTEN, UNLISTEN      take effect when their transaction commits; LISTEN hears what is shown from then on, its own NOTIFY too
+//! early                 all that comes between the start of such a commit and its end, kept until the channels are known
 //! ```
 //! The same channel and payload twice in one transaction is said once, as in PostgreSQL. A session listens where it is: a LISTEN whose
 //! transaction runs at the primary comes back to the replica with its commit.
@@ -41,6 +42,16 @@ pub struct Inbox {
     bytes: usize,
     /// More came than fits.
     full: bool,
+    early: Option<Early>,
+}
+
+/// All that comes while a transaction commits that listens: its channels count from its commit on, which may be shown before the session hears of it.
+#[derive(Debug)]
+struct Early {
+    from: Position,
+    came: Vec<(Position, Arc<Notification>)>,
+    bytes: usize,
+    full: bool,
 }
 
 /// What a transaction does to the channels of its session when it commits.
@@ -49,6 +60,8 @@ pub enum Listening {
     To(Box<str>),
     Not(Box<str>),
     Nothing,
+    /// What follows in the list hears of what is said above this position.
+    Above(Position),
 }
 
 /// What the transaction says and hears of when it commits.
@@ -86,9 +99,47 @@ impl Inbox {
         let room = had <= MOST;
         let mut some = false;
         for n in all {
+            self.put_early(at, n);
             some |= self.put(at, n, room);
         }
         some
+    }
+
+    fn put_early(&mut self, at: Position, n: &Arc<Notification>) {
+        let Some(e) = &mut self.early else { return };
+        if e.bytes > MOST {
+            e.full = true;
+            return;
+        }
+        e.bytes += n.bytes() + ENTRY;
+        e.came.push((at, n.clone()));
+    }
+
+    /// The channels as they are now, `shown` being the last position whose notifications were delivered; whether something waits.
+    fn listen(&mut self, what: &[Listening], shown: Position) -> bool {
+        let early = self.early.take();
+        let mut from = early.as_ref().map_or(shown, |e| e.from);
+        let had: HashSet<Box<str>> = self.channels.keys().cloned().collect();
+        for w in what {
+            match w {
+                Listening::To(c) => _ = self.channels.entry(c.clone()).or_insert(from),
+                Listening::Not(c) => _ = self.channels.remove(c),
+                Listening::Nothing => self.channels.clear(),
+                Listening::Above(p) => from = *p,
+            }
+        }
+        let Some(early) = early else { return false };
+        // Of the other channels it heard at once.
+        let new = self.channels.iter().filter(|(c, _)| !had.contains(*c));
+        let new: HashMap<&str, Position> = new.map(|(c, from)| (&**c, *from)).collect();
+        let is_heard = |at: Position, c: &str| new.get(c).is_some_and(|from| at > *from);
+        let came = early.came.into_iter();
+        let heard = came.filter(|(at, n)| is_heard(*at, &n.channel));
+        let heard: Vec<_> = heard.map(|(_, n)| n).collect();
+        self.full |= early.full && !new.is_empty();
+        self.bytes += heard.iter().map(|n| n.bytes() + ENTRY).sum::<usize>();
+        self.waiting.extend(heard);
+        self.full || !self.waiting.is_empty()
     }
 
     fn put(&mut self, at: Position, n: &Arc<Notification>, room: bool) -> bool {
@@ -212,17 +263,27 @@ impl<E: Engine> State<E> {
 
     fn listen(&self, what: &[Listening]) {
         let _one = self.shared.delivery.lock();
-        let from = self.shared.engine.published_position();
+        let shown = self.shared.engine.published_position();
         let mut inbox = self.handle.inbox.lock();
-        for w in what {
-            match w {
-                Listening::To(c) => _ = inbox.channels.entry(c.clone()).or_insert(from),
-                Listening::Not(c) => _ = inbox.channels.remove(c),
-                Listening::Nothing => inbox.channels.clear(),
-            }
+        if inbox.listen(what, shown) {
+            self.handle.noticed.store(true, Ordering::SeqCst);
         }
         let some = !inbox.channels.is_empty();
         self.handle.listens.store(some, Ordering::SeqCst);
+    }
+
+    /// Before the commit of a transaction that listens: keeps what comes until it is known to which channels.
+    pub(super) fn hear_early(&self) {
+        let _one = self.shared.delivery.lock();
+        let from = self.shared.engine.published_position();
+        let mut inbox = self.handle.inbox.lock();
+        inbox.early.get_or_insert_with(|| Early {
+            from,
+            came: vec![],
+            bytes: 0,
+            full: false,
+        });
+        self.handle.listens.store(true, Ordering::SeqCst);
     }
 }
 
@@ -231,7 +292,7 @@ impl<E: Engine> Session<E> {
     pub(super) fn listen(&mut self, what: Listening) {
         self.state.pending.get_mut().listens.push(what);
         if self.autocommit() {
-            self.listen_now();
+            self.listen_now(None);
         }
     }
 
@@ -265,11 +326,14 @@ impl<E: Engine> Session<E> {
         true
     }
 
-    /// The transaction has committed: what it listens to.
-    pub(super) fn listen_now(&mut self) {
-        let listens = std::mem::take(&mut self.state.pending.get_mut().listens);
+    /// The transaction has committed: what it listens to, from above this position on.
+    pub(super) fn listen_now(&mut self, above: Option<Position>) {
+        let mut listens = std::mem::take(&mut self.state.pending.get_mut().listens);
         if listens.is_empty() {
             return;
+        }
+        if let Some(p) = above {
+            listens.insert(0, Listening::Above(p));
         }
         match self.heard_elsewhere() {
             Some(there) => there.extend(listens),
@@ -277,9 +341,24 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// Before the commit of the transaction.
+    pub(super) fn before_listening(&mut self) {
+        let listens = !self.state.pending.get_mut().listens.is_empty();
+        if listens && self.heard_elsewhere().is_none() {
+            self.state.hear_early();
+        }
+    }
+
     /// What a transaction at the primary has listened to.
     pub(super) fn listens_here(&mut self, what: &[Listening]) {
         self.state.listen(what);
+    }
+
+    /// The transaction that was to listen has not committed.
+    pub(super) fn listens_to_nothing_new(&mut self) {
+        if self.handle.listens.load(Ordering::SeqCst) {
+            self.state.listen(&[]);
+        }
     }
 
     /// The transaction was rolled back.

@@ -36,8 +36,6 @@ pub struct Parsed {
     pub source: Arc<str>,
 }
 
-/// How deeply expressions may nest.
-const DEPTH: usize = 200;
 /// How many operators may follow one another. `1 + 1 + …` is read by a loop, but becomes a tree as deep as it is long.
 const CHAIN: usize = 3000;
 
@@ -164,7 +162,7 @@ pub(super) fn sql_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault
 
 fn bounded_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault> {
     let mut p = Parser::new(&PostgreSqlDialect {})
-        .with_recursion_limit(DEPTH)
+        .with_recursion_limit(crate::printed::DEPTH)
         .with_tokens_with_locations(crate::bind::adapt(tokens));
     let s = p.parse_statement()?;
     let next = p.peek_token();

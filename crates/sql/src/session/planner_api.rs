@@ -214,7 +214,7 @@ fn create_table_as<E: Engine>(
 ) -> Result<Outcome, Stop> {
     let catalog = session.block.txn.as_ref().expect("begun").catalog();
     let select = Statement::Query(Box::new(query.clone()));
-    let text = select.to_string();
+    let text = crate::bind::query_text(query)?;
     let shape = prepare(session, &select, &[], &text, &catalog)?;
     if !shape.params.is_empty() {
         return Err(no_parameter().into());

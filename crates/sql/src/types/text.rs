@@ -45,6 +45,9 @@ pub fn output(v: &Value, ty: Type, settings: &OutputSettings, out: &mut String) 
     }
 }
 
+/// By this routine an error says that an enum has no such label; the newest schema may have it.
+pub(crate) const ENUM_IN: &str = "enum_in";
+
 /// The label of an enum that this text is: 22P02.
 pub(super) fn label(s: &str, ty: UserType) -> Result<Value> {
     let rank = ty.rank(s).ok_or_else(|| {
@@ -53,6 +56,7 @@ pub(super) fn label(s: &str, ty: UserType) -> Result<Value> {
             SqlState::INVALID_TEXT_REPRESENTATION,
             format!("invalid input value for enum {name}: \"{s}\""),
         )
+        .routine(ENUM_IN)
     })?;
     Ok(Value::Enum(ty, rank))
 }

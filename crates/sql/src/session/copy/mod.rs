@@ -564,6 +564,9 @@ mod tests {
     fn conditions() {
         let c = one("COPY t FROM STDIN CSV HEADER WHERE a > 1 AND (b = 'x')").unwrap();
         assert_eq!(c.filter.as_deref(), Some("a > 1 AND (b = 'x')"));
+        let c = one("COPY t FROM STDIN WHERE b <> 'it''s' AND \"q\"\"q\" > - -1").unwrap();
+        let text = "b <> 'it''s' AND \"q\"\"q\" > - -1";
+        assert_eq!(c.filter.as_deref(), Some(text));
         let c = one("COPY t FROM STDIN (FORMAT csv) WHERE true").unwrap();
         assert_eq!(c.filter.as_deref(), Some("true"));
         assert!(one("COPY t FROM STDIN").unwrap().filter.is_none());

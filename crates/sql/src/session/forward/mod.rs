@@ -114,11 +114,18 @@ fn to_primary() -> Exit {
     Exit::Forward(at_primary_only("the statement"))
 }
 
+/// The kind of [`Listening::Above`]. A build that does not know the kind takes it for an UNLISTEN, of a channel that no session has.
+const ABOVE: u8 = 3;
+
 fn read_listening(r: &mut Get<'_>) -> Result<Listening> {
     let (kind, channel) = (r.u8()?, r.text()?);
     Ok(match kind {
         0 => Listening::Nothing,
         1 => Listening::To(channel.into()),
+        ABOVE => {
+            let number = channel.get(1..).and_then(|n| n.parse().ok());
+            Listening::Above(Position::from_u64(number.unwrap_or(0)))
+        }
         _ => Listening::Not(channel.into()),
     })
 }
@@ -128,6 +135,7 @@ fn put_listening(b: &mut Put, l: &Listening) {
         Listening::Nothing => b.u8(0).text(""),
         Listening::To(c) => b.u8(1).text(c),
         Listening::Not(c) => b.u8(2).text(c),
+        Listening::Above(p) => b.u8(ABOVE).text(&format!("\u{1}{}", p.as_u64())),
     };
 }
 
@@ -538,6 +546,7 @@ impl<E: Engine> Session<E> {
     pub fn lost(&mut self, failed: bool) {
         self.forward.hold = None;
         self.abandon();
+        self.listens_to_nothing_new();
         self.forward.moved = false;
         if failed {
             self.block.kind = Kind::Failed;
@@ -594,8 +603,9 @@ impl<E: Engine> Session<E> {
             self.state.take_sequences(s)?;
             known.sequences = s.to_vec();
         }
-        if !listens.is_empty() {
-            self.listens_here(&listens);
+        match listens.is_empty() {
+            true => self.listens_to_nothing_new(),
+            false => self.listens_here(&listens),
         }
         if !gone.is_empty() || !added.is_empty() {
             self.take_statements(&gone, added);

@@ -244,6 +244,30 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// Whether the columns of this prepared statement are known at the primary alone: those of a FETCH from a cursor there.
+    pub fn describes_there(&mut self, name: &str) -> bool {
+        if !self.forwards() || !self.forward.pinned || self.block.kind == Kind::Failed {
+            return false;
+        }
+        let Ok(st) = self.find_statement(name).cloned() else {
+            return false;
+        };
+        match &st.body {
+            Body::Utility(u) => match &**u {
+                Utility::Fetch { name, .. } => !self.portals.contains_key(name.as_str()),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Before a text is sent to the primary, where it may commit: what its LISTEN is to hear is kept from here on.
+    pub fn may_listen(&mut self, text: &str) {
+        if mentions(text, &["listen"]) {
+            self.state.hear_early();
+        }
+    }
+
     /// Whether there is a portal or cursor of this name here.
     pub fn has_portal(&self, name: &str) -> bool {
         if name.is_empty() {

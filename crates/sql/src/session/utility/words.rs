@@ -174,7 +174,7 @@ pub fn text_of(tokens: &[TokenWithSpan]) -> String {
     let mut s = String::new();
     for t in tokens {
         if t.token != Token::EOF {
-            s.push_str(&t.token.to_string());
+            s.push_str(&crate::printed::spelled(&t.token));
         }
     }
     s.trim().to_owned()
