@@ -137,8 +137,15 @@ fn remove(archive: &Archive, keep: Keep) -> Result<()> {
 
 /// Lists an archive, or removes what is old.
 pub fn of_archive(command: &OfArchive) -> Result<bool> {
-    let (OfArchive::List { from, cluster: asked } | OfArchive::Prune { from, cluster: asked, .. }) =
-        command;
+    let (OfArchive::List {
+        from,
+        cluster: asked,
+    }
+    | OfArchive::Prune {
+        from,
+        cluster: asked,
+        ..
+    }) = command;
     let place = objects_at(from)?;
     let cluster = cluster(&*place, asked.as_deref())?;
     let archive = Archive::new(place, cluster);

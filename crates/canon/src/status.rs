@@ -214,7 +214,10 @@ fn backups(
         let done = bytes.unwrap_or(0) >> 20;
         out += &format!("  a backup is under way: {done} MB copied and read\n");
     }
-    for (why, _) in labelled("canon_backup_failing").into_iter().filter(|f| f.1 == "1") {
+    for (why, _) in labelled("canon_backup_failing")
+        .into_iter()
+        .filter(|f| f.1 == "1")
+    {
         out += &format!("  the last backup failed: {why}\n");
     }
     out

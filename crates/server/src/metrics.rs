@@ -1,6 +1,7 @@
 //! `/metrics`: everything that is counted or waits on purpose, in Prometheus' text format.
 
 use crate::connections::Connections;
+use crate::replication::archive::Archiving;
 use crate::replication::backups::Seen;
 use crate::replication::members::{MemberSeen, Members, Together};
 use crate::replication::{Place, ReplicaLag, Site, StrongReads};
@@ -318,6 +319,28 @@ fn members(p: &mut Page, t: &Together) {
     );
 }
 
+/// What a primary has archived.
+fn archived(p: &mut Page, a: &Archiving) {
+    p.gauge(
+        "canon_archive_waiting_bytes",
+        "Finished log that is not in the archive.",
+        a.waiting(),
+    );
+    p.counter(
+        "canon_archive_segments_total",
+        "Segments of the log copied to the archive.",
+        a.copied(),
+    );
+    p.counter(
+        "canon_archive_failures_total",
+        "Times that copying to the archive, or reading from it, failed.",
+        a.failures(),
+    );
+    if let Some(seen) = a.backups.as_ref().and_then(|b| b.seen()) {
+        backups(p, &seen);
+    }
+}
+
 /// What a primary's schedule of backups has done.
 fn backups(p: &mut Page, seen: &Seen) {
     let seconds = |micros: u64| micros as f64 / 1e6;
@@ -420,25 +443,8 @@ fn replication(p: &mut Page, place: &Place) {
         "Replicas that durable commits wait for.",
         place.node.shipping().replicas(),
     );
-    if let Some(a) = &place.senders.archive {
-        p.gauge(
-            "canon_archive_waiting_bytes",
-            "Finished log that is not in the archive.",
-            a.waiting(),
-        );
-        p.counter(
-            "canon_archive_segments_total",
-            "Segments of the log copied to the archive.",
-            a.copied(),
-        );
-        p.counter(
-            "canon_archive_failures_total",
-            "Times that copying to the archive, or reading from it, failed.",
-            a.failures(),
-        );
-        if let Some(seen) = a.backups.as_ref().and_then(|b| b.seen()) {
-            backups(p, &seen);
-        }
+    if let Some(archive) = &place.senders.archive {
+        archived(p, archive);
     }
     let (in_ring, in_messages) = place.senders.batches();
     p.counters(

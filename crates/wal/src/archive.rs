@@ -5,7 +5,7 @@
 //! CLUSTER/TERM/wal/NUMBER-FIRST.wal         a finished segment, byte for byte
 //! CLUSTER/TERM/wal/NUMBER-FIRST.part        the segment behind them, as far as it was written when a backup was made
 //! CLUSTER/TERM/checkpoint/….ckpt            the newest checkpoints of that term's primary
-//! CLUSTER/TERM/times/MICROSECONDS-POSITION  no content: everything up to this position had been committed at this time; other notes (`times`)
+//! CLUSTER/TERM/times/MICROSECONDS-POSITION  no content: everything up to this position had been committed at this time; other notes (`names`)
 //! ```
 //! Each node cuts its log into segments in its own way, and a term has one primary; so the segments under a term are one node's, and
 //! follow each other as they do in its directory. A segment is finished when the next one was begun: then it is never written again.
@@ -19,13 +19,12 @@
 //! Left out on purpose: going on from one term's segments to another's. A primary's log holds the terms before its own as far as its directory
 //! reached back, so each term's folder stands by itself.
 
-use crate::archive_disk::ArchiveDisk;
 use crate::checkpoint::{self, CheckpointReader, Manifest, file_name, parse_name};
 use crate::error::{Error, Result};
+use crate::names::{self, Times, part_name, removed_below};
 use crate::retention::{self, Base, Keep, Term};
 use crate::segment::{LogDir, SEGMENT_HEADER, SegmentHeader, SegmentName};
 use crate::source::{SegmentBytes, SegmentSource};
-use crate::times::{self, Times};
 use base::Position;
 use env::{Disk, OpenMode};
 use std::io;
@@ -33,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use crate::times::Mark;
+pub use crate::names::{Mark, parse_part};
 
 /// Bytes of a checkpoint that are read at once.
 const PIECE: u64 = 8 << 20;
@@ -43,8 +42,7 @@ pub trait Objects: Send + Sync {
     /// Writes an object, whole and durable, or not at all; one of that name is replaced.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// The same for an object that is not held in memory: of `len` bytes, of which `piece` gives at most so many at an offset, 1 or more. It may be asked
-    /// for the same offset twice.
+    /// The same for an object that is not held in memory: of `len` bytes, of which `piece` gives at most so many at an offset, 1 or more.
     fn put_pieces(
         &self,
         name: &str,
@@ -118,7 +116,7 @@ impl Objects for Files {
         let path = self.root.join(name);
         let dir = path.parent().expect("below the root");
         self.disk.create_dir_all(dir)?;
-        // Nobody else's: a server and `canon backup` may write the same object.
+        // A name of its own: a server and `canon backup` may write the same object.
         let n = UNFINISHED.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
         let temporary = self.root.join(format!("{name}.{process}-{n}.tmp"));
@@ -174,13 +172,20 @@ fn read_exact(bytes: &dyn SegmentBytes, out: &mut [u8], at: u64) -> io::Result<b
     Ok(true)
 }
 
-fn part_name(name: SegmentName) -> String {
-    name.file_name().replace(".wal", ".part")
+/// Whether an object is not there.
+fn is_gone(e: &Error) -> bool {
+    matches!(e, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }
 
-/// The segment whose beginning an object of this name holds; `None` for other names.
-pub fn parse_part(name: &str) -> Option<SegmentName> {
-    SegmentName::parse(&format!("{}.wal", name.strip_suffix(".part")?))
+/// The finished segments among these objects that follow each other without a hole up to the newest.
+fn without_hole(names: &[String]) -> Vec<SegmentName> {
+    let mut names: Vec<_> = names.iter().filter_map(|n| SegmentName::parse(n)).collect();
+    names.sort_unstable();
+    let hole = names
+        .windows(2)
+        .rposition(|p| p[1].number != p[0].number + 1);
+    names.drain(..hole.map_or(0, |i| i + 1));
+    names
 }
 
 /// See the head of the file.
@@ -202,26 +207,18 @@ impl Archive {
 
     /// The segments of a term that follow each other without a hole up to the newest.
     pub fn segments(&self, term: u64) -> Result<Vec<SegmentName>> {
-        let folder = self.folder(term, "wal");
-        let names = self.objects.list(&folder);
-        let names = names.map_err(|e| Error::io("listing", Path::new(&folder), e))?;
-        let mut names: Vec<_> = names.iter().filter_map(|n| SegmentName::parse(n)).collect();
-        names.sort_unstable();
-        let hole = names
-            .windows(2)
-            .rposition(|p| p[1].number != p[0].number + 1);
-        names.drain(..hole.map_or(0, |i| i + 1));
-        Ok(names)
+        Ok(without_hole(&self.names(term, "wal")?))
     }
 
     /// The finished segments of this directory that are not in the archive, oldest first, and their bytes.
     pub fn missing(&self, term: u64, log: &LogDir) -> Result<Vec<(SegmentName, u64)>> {
-        let there = self.segments(term)?;
+        let names = self.names(term, "wal")?;
+        let there = without_hole(&names);
         let mut own = log.list()?;
         // The last one is being written.
         own.pop();
         // What was removed because nothing needs it is not brought again.
-        let from = self.times(term)?.log_from;
+        let from = removed_below(&names);
         let missing = own
             .into_iter()
             .filter(|n| n.number >= from && there.binary_search(n).is_err());
@@ -357,7 +354,11 @@ impl Archive {
     }
 
     fn note(&self, term: u64, name: &str) -> Result<()> {
-        let object = format!("{}/{name}", self.folder(term, "times"));
+        self.note_in(term, "times", name)
+    }
+
+    fn note_in(&self, term: u64, what: &str, name: &str) -> Result<()> {
+        let object = format!("{}/{name}", self.folder(term, what));
         let put = self.objects.put(&object, &[]);
         put.map_err(|e| Error::io("copying", Path::new(&object), e))
     }
@@ -394,7 +395,7 @@ impl Archive {
         let Some((_, begins)) = first.filter(|t| t.1 > Position::ZERO) else {
             return Ok(());
         };
-        self.note(term, &times::begins(*begins))
+        self.note(term, &names::begins(*begins))
     }
 
     /// Copies a checkpoint, unless it is there. Whether it was copied.
@@ -435,7 +436,7 @@ impl Archive {
         } = self.times(term)?;
         marks.retain(|m| m.position < end);
         if let (Some(first), None) = (marks.first(), since) {
-            self.note(term, &times::since(first.time))?;
+            self.note(term, &names::since(first.time))?;
         }
         for mark in &marks {
             self.remove(term, "times", &mark.name())?;
@@ -455,8 +456,9 @@ impl Archive {
             let mut bases = Vec::new();
             for number in numbers {
                 let m = match self.manifest(term, number) {
-                    // Nothing can be restored from it.
+                    // Nothing can be restored from it, or another process has removed it.
                     Err(Error::Corrupt { .. }) => continue,
+                    Err(e) if is_gone(&e) => continue,
                     m => m?,
                 };
                 let whole = whole.iter().filter(|w| w.0 == number).map(|w| w.1).max();
@@ -479,16 +481,16 @@ impl Archive {
         Ok(all)
     }
 
-    /// Removes what [`retention::removal`] finds in the way of nothing that is kept. Returns how many objects went.
+    /// Removes what nothing needs that is kept ([`retention::removal`]). Returns how many objects went.
     pub fn prune(&self, now: u64, keep: Keep) -> Result<usize> {
         let removal = retention::removal(&self.listing()?, now, keep);
-        for (term, note) in &removal.notes {
-            self.note(*term, note)?;
+        for (term, folder, note) in &removal.notes {
+            self.note_in(*term, folder, note)?;
         }
         for (term, folder, name) in &removal.objects {
             match self.remove(*term, folder, name) {
-                // Somebody else has removed it.
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                // Another process has removed it.
+                Err(e) if is_gone(&e) => {}
                 removed => removed?,
             }
         }
@@ -502,24 +504,16 @@ impl Archive {
 
     /// Notes that a checkpoint and the log above its start were read whole here.
     pub fn note_whole(&self, term: u64, number: u64, time: u64) -> Result<()> {
-        self.note(term, &times::whole(number, time))
+        self.note(term, &names::whole(number, time))
     }
 
-    /// Reads a checkpoint with all its checksums.
-    pub fn read_checkpoint(&self, term: u64, number: u64, progress: &dyn Fn(u64)) -> Result<()> {
-        let root = Path::new("archive");
-        let disk = ArchiveDisk::new(self.objects.clone(), root);
-        let folder = root.join(self.folder(term, "checkpoint"));
-        let whole = CheckpointReader::open(&disk, &folder.join(file_name(number)))?;
-        for section in whole.sections() {
-            whole.read_section(section)?;
-            progress(section.len);
-        }
-        for chunk in whole.chunks() {
-            whole.read_chunk(chunk)?;
-            progress(chunk.len);
-        }
-        Ok(())
+    /// The place, and the name of a checkpoint's object there.
+    pub(crate) fn checkpoint_object(&self, term: u64, number: u64) -> (Arc<dyn Objects>, String) {
+        let folder = self.folder(term, "checkpoint");
+        (
+            self.objects.clone(),
+            format!("{folder}/{}", file_name(number)),
+        )
     }
 
     /// What a checkpoint says of itself.

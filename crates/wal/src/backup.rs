@@ -17,6 +17,8 @@
 //! Left out on purpose: backups over the network (a replica is one), and when one is made (`retention`).
 
 use crate::archive::{Archive, Mark, Objects};
+use crate::archive_disk::ArchiveDisk;
+use crate::checkpoint::CheckpointReader;
 use crate::error::{Error, Result};
 use crate::in_use::{Broken, InUse, LogInUse, is_gone};
 use crate::reader::LogReader;
@@ -83,7 +85,7 @@ pub fn check(
     };
     let read = number > 0 && (again || !archive.was_whole(term, number)?);
     if read {
-        archive.read_checkpoint(term, number, progress)?;
+        read_checkpoint(archive, term, number, progress)?;
     }
     let mut reader = LogReader::open(archive.log_above(term, from)?, done.cluster, from)?;
     while let Some(group) = reader.next_group()? {
@@ -104,6 +106,28 @@ pub fn check(
         true => archive.note_whole(term, number, now()),
         false => Ok(()),
     }
+}
+
+/// Reads a checkpoint in the archive with all its checksums.
+fn read_checkpoint(
+    archive: &Archive,
+    term: u64,
+    number: u64,
+    progress: &dyn Fn(u64),
+) -> Result<()> {
+    let root = Path::new("archive");
+    let (objects, name) = archive.checkpoint_object(term, number);
+    let disk = ArchiveDisk::new(objects, root);
+    let whole = CheckpointReader::open(&disk, &root.join(name))?;
+    for section in whole.sections() {
+        whole.read_section(section)?;
+        progress(section.len);
+    }
+    for chunk in whole.chunks() {
+        whole.read_chunk(chunk)?;
+        progress(chunk.len);
+    }
+    Ok(())
 }
 
 fn run(

@@ -3,14 +3,13 @@
 //! A **base** is a checkpoint in the archive, with the log above its start. It counts once it was read whole there (`whole-` in the folder `times`).
 //!
 //! ```text
-//!           anchor                now − keep            now
+//!           oldest                now − keep            now
 //! ──○──────────●──────────○───────────┼────────○─────────┼──▶     ● ○ bases
 //!   removed    │ everything from here on is kept
 //! ```
-//! The **anchor** is the oldest base that is kept. Everything in front of it goes: older bases, the moments before its end, the log that only they need,
-//! and older terms.
+//! Everything in front of the oldest base that is kept goes: older bases, the moments before its end, the log that only they need, and older terms.
 //!
-//! | what is wanted | the anchor |
+//! | what is wanted | the oldest base that is kept |
 //! |---|---|
 //! | a number of bases | the oldest of the newest that many |
 //! | a time | the newest base from which the state at `now − keep` is restored. Each later moment is restored from it or from a newer one |
@@ -20,10 +19,9 @@
 //!
 //! Left out on purpose: the work itself ([`Archive::prune`](crate::Archive::prune)), and bases of different ages, such as one a week.
 
-use crate::archive::parse_part;
 use crate::checkpoint::parse_name;
+use crate::names::{self, Times, parse_part, removed_below, removed_note};
 use crate::segment::SegmentName;
-use crate::times::{self, Times};
 use base::Position;
 use base::units::duration;
 use env::fault;
@@ -46,7 +44,7 @@ impl FromStr for Keep {
 
     /// A number of bases, such as `3`, or a time, such as `7d`.
     fn from_str(text: &str) -> Result<Keep, &'static str> {
-        let bad = "a number of bases, such as 3, or a time, such as 7d";
+        let bad = "a number of backups, such as 3, or a time, such as 7d";
         match text.trim().parse::<u32>() {
             Ok(0) => Err(bad),
             Ok(n) => Ok(Keep::Bases(n as usize)),
@@ -92,9 +90,9 @@ impl Term {
 /// What nothing needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
-    /// Names in the folder `times` that are written before: the term and the name.
-    pub notes: Vec<(u64, String)>,
-    /// In this order: the term, the folder and the name.
+    /// Objects without content that are written before: the term, the folder and the name.
+    pub notes: Vec<(u64, &'static str, String)>,
+    /// What goes, in this order: the term, the folder and the name.
     pub objects: Vec<(u64, &'static str, String)>,
 }
 
@@ -107,7 +105,7 @@ pub fn is_due(listing: &[Term], term: u64, now: u64, every: u64) -> bool {
 }
 
 /// The oldest moment that can be restored, and its term, as far as bases tell that were read whole.
-pub fn reaches_back_to(listing: &[Term]) -> Option<(u64, times::Mark)> {
+pub fn reaches_back_to(listing: &[Term]) -> Option<(u64, names::Mark)> {
     listing.iter().find_map(|t| {
         let base = t.bases.iter().find(|b| b.whole.is_some())?;
         let marks = Times::of(&t.times).marks;
@@ -133,7 +131,7 @@ fn at(listing: &[Term], time: u64) -> Option<(u64, Position)> {
 }
 
 /// The term and the base in front of which nothing is kept.
-fn anchor(listing: &[Term], now: u64, keep: Keep) -> Option<(u64, Base)> {
+fn oldest_kept(listing: &[Term], now: u64, keep: Keep) -> Option<(u64, Base)> {
     let mut whole = listing.iter().rev().flat_map(|t| {
         let bases = t.bases.iter().rev().filter(|b| b.whole.is_some());
         bases.map(|b| (t.term, *b))
@@ -160,7 +158,7 @@ fn segment(name: &str) -> Option<SegmentName> {
 /// What need not be kept of an archive with these terms, ascending. `now`: microseconds since 1970-01-01 UTC.
 pub fn removal(listing: &[Term], now: u64, keep: Keep) -> Removal {
     let mut out = Removal::default();
-    let Some((term, base)) = anchor(listing, now, keep) else {
+    let Some((term, base)) = oldest_kept(listing, now, keep) else {
         return out;
     };
     for t in listing {
@@ -194,7 +192,7 @@ fn in_front_of(t: &Term, base: &Base, out: &mut Removal) {
         }
     }
     for (number, time) in times.whole.iter().filter(|w| w.0 < base.number) {
-        go("times", times::whole(*number, *time));
+        go("times", names::whole(*number, *time));
     }
     let before: Vec<_> = times
         .marks
@@ -205,7 +203,7 @@ fn in_front_of(t: &Term, base: &Base, out: &mut Removal) {
         go("times", mark.name());
     }
     if let (Some(first), None) = (before.first(), times.since) {
-        out.notes.push((t.term, times::since(first.time)));
+        out.notes.push((t.term, "times", names::since(first.time)));
     }
     let mut segments: Vec<_> = t
         .wal
@@ -219,8 +217,8 @@ fn in_front_of(t: &Term, base: &Base, out: &mut Removal) {
     };
     let gone = segments.iter().filter(|s| s.0.number < needed);
     let gone: Vec<_> = gone.map(|s| (t.term, "wal", s.1.clone())).collect();
-    if !gone.is_empty() && times.log_from < needed {
-        out.notes.push((t.term, times::log_from(needed)));
+    if !gone.is_empty() && removed_below(&t.wal) < needed {
+        out.notes.push((t.term, "wal", removed_note(needed)));
     }
     out.objects.extend(gone);
 }
@@ -229,16 +227,16 @@ fn in_front_of(t: &Term, base: &Base, out: &mut Removal) {
 fn old_notes(t: &Term, out: &mut Removal) {
     let times = Times::of(&t.times);
     for pair in times.whole.windows(2).filter(|p| p[0].0 == p[1].0) {
-        let name = times::whole(pair[0].0, pair[0].1);
+        let name = names::whole(pair[0].0, pair[0].1);
         let object = (t.term, "times", name);
         if !out.objects.contains(&object) {
             out.objects.push(object);
         }
     }
-    let newest = times::log_from(times.log_from);
-    let old = |n: &&String| n.starts_with("log-") && **n < newest;
-    for name in t.times.iter().filter(old) {
-        out.objects.push((t.term, "times", name.clone()));
+    let below = removed_below(&t.wal);
+    let old = |n: &&String| (1..below).contains(&removed_below(std::slice::from_ref(*n)));
+    for name in t.wal.iter().filter(old) {
+        out.objects.push((t.term, "wal", name.clone()));
     }
 }
 
@@ -246,7 +244,7 @@ fn old_notes(t: &Term, out: &mut Removal) {
 mod tests {
     use super::*;
     use crate::checkpoint::file_name;
-    use crate::times::Mark;
+    use crate::names::Mark;
 
     const HOUR: u64 = 3_600_000_000;
 
@@ -273,7 +271,7 @@ mod tests {
                 let number = half / 2 + 1;
                 let whole = time + HOUR / 2;
                 t.checkpoint.push(file_name(number));
-                t.times.push(times::whole(number, whole));
+                t.times.push(names::whole(number, whole));
                 t.bases.push(Base {
                     number,
                     start: at(10 * half as u32 + 4),
@@ -333,7 +331,7 @@ mod tests {
         assert_eq!((gone(&r, "checkpoint"), gone(&r, "wal")), (4, 8));
         assert_eq!(
             r.notes,
-            [(1, times::since(0)), (1, times::log_from(9))],
+            [(1, "times", names::since(0)), (1, "wal", removed_note(9))],
             "{r:?}"
         );
         t.bases[4].whole = None;
@@ -376,7 +374,7 @@ mod tests {
     #[test]
     fn older_terms_go_when_what_is_kept_lies_in_a_newer_one() {
         let (old, mut new) = (hourly(1, 0, 3), hourly(2, 3, 3));
-        new.times.push(times::begins(at(60)));
+        new.times.push(names::begins(at(60)));
         let listing = [old, new];
         let all = listing[0].checkpoint.len() + listing[0].wal.len() + listing[0].times.len();
         let r = removal(&listing, 6 * HOUR, Keep::Time(2 * HOUR));
@@ -392,14 +390,11 @@ mod tests {
     #[test]
     fn notes_that_newer_ones_replace_go() {
         let mut t = hourly(1, 0, 2);
-        t.times.push(times::whole(2, 9 * HOUR));
-        t.times.push(times::log_from(1));
-        t.times.push(times::log_from(2));
+        t.times.push(names::whole(2, 9 * HOUR));
+        t.wal.push(removed_note(1));
+        t.wal.push(removed_note(2));
         let r = removal(&[t], 10 * HOUR, Keep::Bases(2));
         let names: Vec<_> = r.objects.iter().map(|o| o.2.clone()).collect();
-        assert_eq!(
-            names,
-            [times::whole(2, HOUR + HOUR / 2), times::log_from(1)]
-        );
+        assert_eq!(names, [names::whole(2, HOUR + HOUR / 2), removed_note(1)]);
     }
 }

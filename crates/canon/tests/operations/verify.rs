@@ -490,6 +490,18 @@ async fn an_archive_is_read_whole() {
         assert!(!fine && said.contains(&wanted), "{said}");
         flip(file, at);
     }
+    // Objects that are cut short are named, too.
+    for file in [&segments[1], &segments[2], &checkpoint] {
+        let bytes = fs::read(file).expect("it is there");
+        for left in [0, 20, bytes.len() / 2, bytes.len() - 5] {
+            fs::write(file, &bytes[..left]).expect("cut short");
+            let (fine, said) = look();
+            let wanted = format!("damaged: {} at offset", file.display());
+            assert!(!fine && said.contains(&wanted), "{left}: {said}");
+        }
+        fs::write(file, &bytes).expect("put back");
+    }
+    assert!(look().0);
     fs::remove_file(&segments[2]).expect("removed");
     let (fine, said) = look();
     assert!(

@@ -74,7 +74,7 @@ fn a_schedule_of_backups_needs_an_archive() {
     for (text, why) in [
         ("every = \"soon\"", "backup.every"),
         ("every = \"10ms\"", "at least 1s"),
-        ("every = \"1h\"\nkeep = \"0\"", "a number of bases"),
+        ("every = \"1h\"\nkeep = \"0\"", "a number of backups"),
         ("keep = \"3\"", "it needs backup.every"),
     ] {
         let error = read(text).unwrap_err().to_string();

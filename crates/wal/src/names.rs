@@ -1,16 +1,18 @@
-//! What the names in an archive's folder `times` tell. The objects there have no content.
+//! What the names in an archive tell that are more than numbers: parts of segments in `wal`, and notes, which have no content.
 //!
 //! ```text
-//! MICROSECONDS-POSITION      everything up to this position had been committed at this time (UTC)
-//! since-MICROSECONDS         the first of these moments, where the earliest were removed
-//! begins-POSITION            the last position that the history has of older terms
-//! whole-NUMBER-MICROSECONDS  at this time the checkpoint NUMBER and the log above its start were read in the archive, and were whole
-//! log-NUMBER                 segments below this number were removed, as nothing that is kept needs them
+//! wal/NUMBER-FIRST.part            the segment behind the finished ones, as far as it was written when a backup was made
+//! wal/from-NUMBER                  segments below this number were removed, because nothing that is kept needs them
+//! times/MICROSECONDS-POSITION      everything up to this position had been committed at this time (UTC)
+//! times/since-MICROSECONDS         the first of these moments, where the earliest were removed
+//! times/begins-POSITION            the last position that the history has of older terms
+//! times/whole-NUMBER-MICROSECONDS  at this time the checkpoint NUMBER and the log above its start were read in the archive, and were whole
 //! ```
 //! Other names are passed over, so an older build reads a folder in which a newer one has notes.
 //!
-//! Left out on purpose: reading and writing the folder (`archive`).
+//! Left out on purpose: reading and writing the folders (`archive`).
 
+use crate::segment::SegmentName;
 use base::Position;
 
 /// A moment, and a position up to which everything had been committed then.
@@ -47,11 +49,31 @@ pub(crate) fn whole(checkpoint: u64, time: u64) -> String {
     format!("whole-{checkpoint:020}-{time:020}")
 }
 
-pub(crate) fn log_from(segment: u64) -> String {
-    format!("log-{segment:020}")
+pub(crate) fn part_name(name: SegmentName) -> String {
+    name.file_name().replace(".wal", ".part")
 }
 
-/// See the head of the file.
+/// The segment whose beginning an object of this name holds; `None` for other names.
+pub fn parse_part(name: &str) -> Option<SegmentName> {
+    SegmentName::parse(&format!("{}.wal", name.strip_suffix(".part")?))
+}
+
+const FROM: &str = "from-";
+
+/// The note that segments below this number were removed.
+pub(crate) fn removed_note(number: u64) -> String {
+    format!("{FROM}{number:020}")
+}
+
+/// Segments below this number were removed; 0: none were.
+pub(crate) fn removed_below(names: &[String]) -> u64 {
+    let numbers = names
+        .iter()
+        .filter_map(|n| n.strip_prefix(FROM)?.parse().ok());
+    numbers.max().unwrap_or(0)
+}
+
+/// What the folder `times` tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Ascending.
@@ -60,8 +82,6 @@ pub struct Times {
     pub begins: Option<Position>,
     /// Numbers of checkpoints with the times at which they were whole, ascending.
     pub whole: Vec<(u64, u64)>,
-    /// The lowest number of a segment that is kept; 0: none was removed.
-    pub log_from: u64,
 }
 
 impl Times {
@@ -81,10 +101,6 @@ impl Times {
                 .min()
                 .map(Position::from_u64),
             whole: after("whole-").filter_map(whole).collect(),
-            log_from: after("log-")
-                .filter_map(|n| n.parse().ok())
-                .max()
-                .unwrap_or(0),
         };
         times.marks.sort_unstable();
         times.whole.sort_unstable();
@@ -110,8 +126,6 @@ mod tests {
             begins(Position::new(1, 2)),
             whole(2, 60),
             whole(1, 50),
-            log_from(4),
-            log_from(12),
             "another-build-wrote-this".into(),
             "README".into(),
         ];
@@ -120,9 +134,10 @@ mod tests {
             since: Some(3),
             begins: Some(Position::new(1, 2)),
             whole: vec![(1, 50), (2, 60)],
-            log_from: 12,
         };
         assert_eq!(Times::of(&names), times);
         assert_eq!(Times::of(&[]), Times::default());
+        let names = [removed_note(4), removed_note(12), "from-x".into()];
+        assert_eq!((removed_below(&names), removed_below(&[])), (12, 0));
     }
 }
