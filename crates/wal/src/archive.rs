@@ -408,9 +408,12 @@ impl Archive {
         let mut failed = None;
         let put = self
             .objects
-            .put_pieces(&object, checkpoint.len(), &mut |at, n| {
-                let read = checkpoint.read_at(at, n as usize);
-                read.map_err(|e| io::Error::other(failed.insert(e).to_string()))
+            .put_pieces(&object, checkpoint.len(), &mut |at, n| match checkpoint
+                .read_at(at, n as usize)
+            {
+                Ok(bytes) if bytes.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => Ok(bytes),
+                Err(e) => Err(io::Error::other(failed.insert(e).to_string())),
             });
         // What the checkpoint itself says is no error of the place.
         match (put, failed) {

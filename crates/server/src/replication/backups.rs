@@ -62,6 +62,8 @@ pub struct Backups {
     schedule: Schedule,
     /// A backup was begun and not found whole: the next one does not go on from its checkpoint.
     doubted: AtomicBool,
+    /// What need not be kept could not be removed.
+    owed: AtomicBool,
     /// Of which term `seen` is.
     term: AtomicU64,
     seen: Mutex<Seen>,
@@ -83,6 +85,7 @@ impl Backups {
             env,
             schedule,
             doubted: AtomicBool::new(false),
+            owed: AtomicBool::new(false),
             term: AtomicU64::new(0),
             seen: Mutex::default(),
         }
@@ -143,6 +146,7 @@ impl Backups {
         let known = newest.filter(|_| self.term.load(Ordering::Relaxed) == term);
         if let Some(age) = known.map(|t| Duration::from_micros(now.abs_diff(t)))
             && age < every
+            && !self.owed.load(Ordering::Relaxed)
         {
             return Ok(every - age);
         }
@@ -153,8 +157,18 @@ impl Backups {
         }
         if is_due(&listing, term, now, every.as_micros() as u64) {
             self.make(&listing, term)?;
+        } else if self.owed.load(Ordering::Relaxed) {
+            self.prune()?;
         }
         Ok(EVERY)
+    }
+
+    fn prune(&self) -> std::result::Result<usize, String> {
+        self.owed.store(true, Ordering::Relaxed);
+        let gone = self.archive.prune(self.now(), self.schedule.keep);
+        let gone = gone.map_err(|e| e.to_string())?;
+        self.owed.store(false, Ordering::Relaxed);
+        Ok(gone)
     }
 
     fn make(&self, listing: &[Term], term: u64) -> std::result::Result<(), String> {
@@ -181,8 +195,7 @@ impl Backups {
         let done = done.map_err(said)?;
         check(&self.archive, &done, true, &now, &progress).map_err(said)?;
         self.doubted.store(false, Ordering::Relaxed);
-        let gone = self.archive.prune(self.now(), self.schedule.keep);
-        let gone = gone.map_err(said)?;
+        let gone = self.prune()?;
         info!(
             archive = self.url,
             term = done.term,
