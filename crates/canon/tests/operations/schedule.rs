@@ -4,7 +4,7 @@ use super::backups::{place, restored};
 use super::common::{PATIENCE, Server, free_port};
 use super::helpers::*;
 use super::under_load::starts_whole;
-use super::{canon, text};
+use super::{canon, canon_with, text};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,11 @@ async fn a_server_makes_backups_by_itself_and_keeps_as_many_as_are_wanted() {
     let (fine, words) = canon(&["backup", "prune", "--from", &url, "--keep", "1"]);
     assert!(fine && words.contains("were removed"), "{words}");
     assert_eq!(listed(&url).0.len(), 1);
+    let (fine, words) = canon(&["verify", "--archive", &url]);
+    assert!(fine && words.contains("a directory can be made"), "{words}");
+    // A variable for the directory is no word of the command.
+    let elsewhere = [("CANON_DATA", "/nowhere")];
+    assert!(canon_with(&["backup", "list", "--from", &url], &elsewhere).0);
     let (fine, words) = canon(&["backup", "prune", "--from", &url, "--keep", "7d"]);
     assert!(fine && words.contains("0 objects were removed"), "{words}");
     starts_whole(&mut restored(&url, &[], &[]), acknowledged).await;
