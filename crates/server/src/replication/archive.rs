@@ -7,7 +7,7 @@
 //! in the archive, or until `wal_keep_bytes` of them wait. A primary writes below its term, so two that believe to be the primary do not
 //! disturb each other.
 //!
-//! `file:///DIR` is a directory, a mounted file system say. `s3://BUCKET/PREFIX` is a bucket (`crate::bucket`; docs/decisions/0037).
+//! `file:///DIR` is a directory, a mounted file system say. `s3://BUCKET/PREFIX` is a bucket (`crate::bucket`; docs/decisions/0037, 0041).
 //!
 //! With the log go marks, `MARK_EVERY` and while commits come: which position had been published at which time. A restore to a time goes by them.
 //!
