@@ -4,7 +4,9 @@
 //! new since the last one. A restored directory is a cluster of its own. Both end with a look at what they made: 0: it is whole, 1: it is not.
 //! Progress goes to the standard error once a second.
 //!
-//! Left out on purpose: a schedule. The host's own (cron, a systemd timer, a CronJob) runs the command.
+//! `list` and `prune` look at an archive alone. `wal::retention` says what goes.
+//!
+//! Left out on purpose: a schedule. A server has one (`backup.every`), and so has the host (cron, a systemd timer, a CronJob), which runs the command.
 
 use crate::verify::failed;
 use base::{Error, Position, Result, SqlState};
@@ -14,23 +16,50 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wal::restore::{Target, clusters};
-use wal::{Archive, LogOptions, LogReader, Objects};
+use wal::retention::{Keep, Term, reaches_back_to};
+use wal::{Archive, LogOptions, Objects};
 
 /// From where to where.
 #[derive(clap::Args)]
 pub struct BackupOptions {
     /// The data directory; a server may be at work there
-    #[arg(long, value_name = "DIR", env = "CANON_DATA")]
-    data: PathBuf,
+    #[arg(long, value_name = "DIR", env = "CANON_DATA", required = true)]
+    data: Option<PathBuf>,
     /// The archive, such as file:///backup/canon or s3://bucket/canon
-    #[arg(long, value_name = "URL")]
-    to: String,
-    /// Keep this many checkpoints, and remove what none of them needs: times before the oldest cannot be restored any more
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    keep: Option<u32>,
+    #[arg(long, value_name = "URL", required = true)]
+    to: Option<String>,
+    /// Then remove all but so many backups, such as 3, or all but what restores each moment of a time, such as 7d
+    #[arg(long, value_name = "N|TIME", value_parser = str::parse::<Keep>)]
+    keep: Option<Keep>,
     /// Do not read the log in the archive afterwards
     #[arg(long)]
     no_verify: bool,
+}
+
+/// What is done with an archive alone.
+#[derive(clap::Subcommand)]
+pub enum OfArchive {
+    /// Show the backups that an archive holds, and how far back a restore goes
+    List {
+        /// The archive, such as file:///backup/canon or s3://bucket/canon
+        #[arg(long, value_name = "URL")]
+        from: String,
+        /// Which cluster, if the archive holds several: 32 hexadecimal digits
+        #[arg(long, value_name = "ID")]
+        cluster: Option<String>,
+    },
+    /// Remove what need not be kept: the newest backup that was read whole always stays
+    Prune {
+        /// The archive, such as file:///backup/canon or s3://bucket/canon
+        #[arg(long, value_name = "URL")]
+        from: String,
+        /// So many backups, such as 3, or what restores each moment of a time, such as 7d
+        #[arg(long, value_name = "N|TIME", value_parser = str::parse::<Keep>)]
+        keep: Keep,
+        /// Which cluster, if the archive holds several: 32 hexadecimal digits
+        #[arg(long, value_name = "ID")]
+        cluster: Option<String>,
+    },
 }
 
 /// From where to where, and how far.
@@ -72,49 +101,96 @@ fn progress(word: &str) -> impl Fn(u64) + '_ {
     }
 }
 
+fn now() -> u64 {
+    Env::os().clock.unix_micros().max(0) as u64
+}
+
 /// Makes a backup. Whether the log in the archive reaches its end.
 pub fn back_up(o: &BackupOptions) -> Result<bool> {
-    let (env, place) = (Env::os(), objects_at(&o.to)?);
-    let now = || env.clock.unix_micros().max(0) as u64;
+    let (Some(data), Some(to)) = (&o.data, &o.to) else {
+        return Err(Error::internal("no directory or no archive"));
+    };
+    let (env, place) = (Env::os(), objects_at(to)?);
     let said = progress("copying");
-    let done = wal::backup::back_up(&env.disk, &o.data, &place, &now, &said).map_err(failed)?;
+    let done = wal::backup::back_up(&env.disk, data, &place, &now, &said).map_err(failed)?;
     println!(
         "{} segments and {} bytes are new; the archive holds cluster {:032x} up to position {}",
         done.segments, done.bytes, done.cluster, done.last
     );
     let archive = Archive::new(place, done.cluster);
     if !o.no_verify {
-        reads_to(&archive, &done)?;
+        let said = progress("reading");
+        wal::backup::check(&archive, &done, false, &now, &said).map_err(failed)?;
         println!("nothing is wrong");
     }
     if let Some(keep) = o.keep {
-        let gone = archive.retain(done.term, keep as usize).map_err(failed)?;
-        println!("{gone} objects were removed that the newest {keep} checkpoints do not need");
+        remove(&archive, keep)?;
     }
     Ok(true)
 }
 
-/// Reads what a restore would read of the log, with all its checksums.
-fn reads_to(archive: &Archive, done: &wal::backup::BackedUp) -> Result<()> {
-    let from = match done.checkpoint {
-        0 => Position::ZERO,
-        n => archive.manifest(done.term, n).map_err(failed)?.start,
-    };
-    let log = archive.log_above(done.term, from).map_err(failed)?;
-    let said = progress("reading");
-    let mut reader = LogReader::open(log, done.cluster, from).map_err(failed)?;
-    while let Some(group) = reader.next_group().map_err(failed)? {
-        said(group.header().len());
+fn remove(archive: &Archive, keep: Keep) -> Result<()> {
+    let gone = archive.prune(now(), keep).map_err(failed)?;
+    println!("{gone} objects were removed that nothing needs that is kept");
+    Ok(())
+}
+
+/// Lists an archive, or removes what is old.
+pub fn of_archive(command: &OfArchive) -> Result<bool> {
+    let (OfArchive::List {
+        from,
+        cluster: asked,
     }
-    match reader.last().max(from) {
-        last if last == done.last => Ok(()),
-        last => {
-            let what = format!(
-                "the archive's log ends at {last}, and the directory's at {}",
-                done.last
-            );
-            Err(Error::new(SqlState::IO_ERROR, what))
+    | OfArchive::Prune {
+        from,
+        cluster: asked,
+        ..
+    }) = command;
+    let place = objects_at(from)?;
+    let cluster = cluster(&*place, asked.as_deref())?;
+    let archive = Archive::new(place, cluster);
+    match command {
+        OfArchive::Prune { keep, .. } => remove(&archive, *keep)?,
+        OfArchive::List { .. } => {
+            let listing = archive.listing().map_err(failed)?;
+            print!("cluster {cluster:032x}\n{}", words(&listing));
         }
+    }
+    Ok(true)
+}
+
+/// A time as `--to-time` takes it.
+fn time(micros: u64) -> String {
+    let time = i64::try_from(micros).ok();
+    let time = time.and_then(|t| jiff::Timestamp::from_microsecond(t).ok());
+    time.map_or_else(|| "unknown".into(), |t| t.to_string())
+}
+
+/// A line for each backup, oldest first, and how far back a restore goes.
+fn words(listing: &[Term]) -> String {
+    let mut out = String::new();
+    for t in listing {
+        for b in &t.bases {
+            let whole = match b.whole {
+                Some(at) => format!("read whole at {}", time(at)),
+                None => "never read whole: canon backup reads it".into(),
+            };
+            out += &format!(
+                "term {}  checkpoint {}  up to position {}  {whole}\n",
+                t.term, b.number, b.end
+            );
+        }
+        let unreadable = t.checkpoint.len() - t.bases.len();
+        if unreadable > 0 {
+            out += &format!(
+                "term {}  {unreadable} checkpoints cannot be opened: canon verify --archive says why\n",
+                t.term
+            );
+        }
+    }
+    match reaches_back_to(listing) {
+        Some((_, mark)) => out + &format!("a restore goes back to {}\n", time(mark.time)),
+        None => out + "no backup here was read whole\n",
     }
 }
 

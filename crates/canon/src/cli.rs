@@ -65,10 +65,13 @@ enum Command {
         #[command(subcommand)]
         command: OfCluster,
     },
-    /// Bring an archive up to the end of a data directory, also while a server works there
+    /// Bring an archive up to the end of a data directory, also while a server works there; list what it holds; remove what is old
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Backup {
         #[command(flatten)]
         options: crate::backup::BackupOptions,
+        #[command(subcommand)]
+        command: Option<crate::backup::OfArchive>,
     },
     /// Make a data directory from an archive: its end, a position or a time, as a cluster of its own
     Restore {
@@ -380,7 +383,12 @@ pub fn main() -> ExitCode {
         Command::Witness { options } => server::control::witness::run(&options),
         Command::SetAside { command } => return judged(crate::set_aside::run(&command)),
         Command::Verify { what } => return judged(crate::verify::run(&what)),
-        Command::Backup { options } => return judged(crate::backup::back_up(&options)),
+        Command::Backup { options, command } => {
+            return judged(match command {
+                Some(command) => crate::backup::of_archive(&command),
+                None => crate::backup::back_up(&options),
+            });
+        }
         Command::Restore { options } => return judged(crate::backup::restore(&options)),
         Command::Copy { places } => return judged(crate::copy::run(&places)),
         Command::Proxy { options } => crate::endpoint::run(*options),

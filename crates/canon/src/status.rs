@@ -1,5 +1,6 @@
 //! `canon status`: asks a server's HTTP port.
 
+use env::Env;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
@@ -88,6 +89,7 @@ fn cluster(metrics: &str) -> String {
         );
     }
     out += &members(&labelled, &one);
+    out += &backups(&labelled, &one, now());
     if let Some(connected) = one("canon_primary_connected") {
         let arrow = if connected == "1" {
             "<──"
@@ -176,6 +178,51 @@ fn members(
     out
 }
 
+/// Seconds since 1970.
+fn now() -> f64 {
+    Env::os().clock.unix_micros() as f64 / 1e6
+}
+
+/// What a schedule of backups has done.
+fn backups(
+    labelled: &dyn Fn(&str) -> Vec<(String, String)>,
+    one: &dyn Fn(&str) -> Option<String>,
+    now: f64,
+) -> String {
+    let Some(bases) = one("canon_backup_bases") else {
+        return String::new();
+    };
+    let ago = |name: &str| {
+        let seconds = now - one(name)?.parse::<f64>().ok()?;
+        Some(match seconds.max(0.0) {
+            s if s < 120.0 => format!("{s:.0} s ago"),
+            s if s < 7200.0 => format!("{:.0} min ago", s / 60.0),
+            s if s < 172_800.0 => format!("{:.1} h ago", s / 3600.0),
+            s => format!("{:.1} days ago", s / 86_400.0),
+        })
+    };
+    let mut out = match ago("canon_backup_last_timestamp_seconds") {
+        Some(newest) => format!("  backups: {bases} in the archive, the newest of {newest}"),
+        None => format!("  backups: {bases} in the archive, none of this term yet"),
+    };
+    if let Some(since) = ago("canon_backup_since_timestamp_seconds") {
+        out += &format!("; a restore goes back to {since}");
+    }
+    out += "\n";
+    if one("canon_backup_under_way").is_some_and(|v| v == "1") {
+        let bytes = one("canon_backup_under_way_bytes").and_then(|b| b.parse::<u64>().ok());
+        let done = bytes.unwrap_or(0) >> 20;
+        out += &format!("  a backup is under way: {done} MB copied and read\n");
+    }
+    for (why, _) in labelled("canon_backup_failing")
+        .into_iter()
+        .filter(|f| f.1 == "1")
+    {
+        out += &format!("  the last backup failed: {why}\n");
+    }
+    out
+}
+
 /// What strong reads at a replica cost, in a line.
 fn reads(labelled: &dyn Fn(&str) -> Vec<(String, String)>, fetches: Option<String>) -> String {
     let sum = |name: &str| -> u64 {
@@ -245,6 +292,32 @@ mod tests {
         ] {
             assert!(drawn.contains(line), "{line}: {drawn}");
         }
+    }
+
+    #[test]
+    fn backups_are_drawn_with_why_one_failed() {
+        let drawn = |metrics: &str| {
+            let one = |name: &str| {
+                let mut lines = metrics.lines().filter_map(|l| l.strip_prefix(name));
+                lines.find_map(|l| l.strip_prefix(' ')).map(str::to_owned)
+            };
+            let failing = |_: &str| {
+                let why = metrics.split_once("why ").map(|w| w.1.to_owned());
+                why.map(|w| (w, "1".to_owned())).into_iter().collect()
+            };
+            backups(&failing, &one, 1_000_000.0)
+        };
+        assert_eq!(drawn("canon_role 1\n"), "");
+        let none = "  backups: 0 in the archive, none of this term yet\n";
+        assert_eq!(drawn("canon_backup_bases 0\n"), none);
+        let all = "canon_backup_bases 3\ncanon_backup_last_timestamp_seconds 999400.5\n\
+             canon_backup_since_timestamp_seconds 740800\ncanon_backup_under_way 1\n\
+             canon_backup_under_way_bytes 3145728\nwhy s3://b is away";
+        assert_eq!(
+            drawn(all),
+            "  backups: 3 in the archive, the newest of 10 min ago; a restore goes back to 3.0 days ago\n  \
+             a backup is under way: 3 MB copied and read\n  the last backup failed: s3://b is away\n"
+        );
     }
 
     #[test]

@@ -13,6 +13,8 @@ mod copies;
 #[path = "replication/helpers.rs"]
 #[allow(dead_code)]
 mod helpers;
+#[path = "operations/schedule.rs"]
+mod schedule;
 #[path = "operations/set_aside.rs"]
 mod set_aside;
 #[path = "operations/under_load.rs"]

@@ -115,7 +115,10 @@ impl Disk for Overlay {
         let changes = self.changes.lock();
         let mut names: BTreeSet<String> = match self.below.list(dir) {
             Ok(names) => names.into_iter().collect(),
-            Err(_) if changes.dirs.contains(dir) => BTreeSet::new(),
+            // Only what is not there below is empty.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && changes.dirs.contains(dir) => {
+                BTreeSet::new()
+            }
             Err(e) => return Err(e),
         };
         for (path, content) in &changes.names {

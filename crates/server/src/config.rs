@@ -22,6 +22,7 @@ use crate::entrance::Entrance;
 use crate::forward::Limits;
 use crate::replication::Primary;
 use crate::replication::archive::Destination;
+use crate::replication::backups::Schedule;
 use base::{Error, Position, Result, SqlState};
 use node::Certification;
 use node::splits::adjust::Adjust;
@@ -34,6 +35,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use table::{File, Given};
+use wal::retention::Keep;
 
 /// Most connections that a limit may allow.
 const MOST_CONNECTIONS: u32 = 262_143;
@@ -89,6 +91,8 @@ pub struct Config {
     pub failover_lease: Option<Duration>,
     pub wal_keep_bytes: u64,
     pub archive: Option<Destination>,
+    /// When the archive gets a base, and what is kept there; none: each checkpoint is archived.
+    pub backup: Option<Schedule>,
     /// Whether replicas on this host may map what they ask for.
     pub shared_memory: bool,
     /// Whether the log goes through a ring in shared memory to replicas on this host.
@@ -210,6 +214,28 @@ fn lease(said: &Said<String>) -> Result<Option<Duration>> {
     }
 }
 
+/// The least time between two bases.
+const LEAST_EVERY: Duration = Duration::from_secs(1);
+
+/// When bases are made, and what is kept.
+fn schedule(given: &Given) -> Result<Option<Schedule>> {
+    let (every, keep) = (&given.backup_every, &given.backup_keep);
+    let kept = match keep.if_any() {
+        None => Keep::All,
+        Some(v) => v.parse().map_err(|why| keep.bad(why))?,
+    };
+    match every.if_any() {
+        None if kept != Keep::All => Err(keep.bad("it needs backup.every")),
+        None => Ok(None),
+        Some(_) if given.archive.if_any().is_none() => Err(every.bad("it needs archive")),
+        Some(_) if every.time()? < LEAST_EVERY => Err(every.bad("at least 1s")),
+        Some(_) => Ok(Some(Schedule {
+            every: every.time()?,
+            keep: kept,
+        })),
+    }
+}
+
 fn forward_limits(given: &Given) -> Result<Limits> {
     let limits = Limits {
         connections: given.forward_connections.within(1..=MOST_CONNECTIONS)? as usize,
@@ -294,6 +320,7 @@ impl Config {
                 given.archive.text().to_owned(),
                 given.archive_checkpoints.value,
             )?,
+            backup: schedule(&given)?,
             shared_memory,
             log_ring: log_ring(&given.replication_ring, shared_memory)?,
             lease_reads: given.lease_reads.is_on(),

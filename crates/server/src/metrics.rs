@@ -1,6 +1,8 @@
 //! `/metrics`: everything that is counted or waits on purpose, in Prometheus' text format.
 
 use crate::connections::Connections;
+use crate::replication::archive::Archiving;
+use crate::replication::backups::Seen;
 use crate::replication::members::{MemberSeen, Members, Together};
 use crate::replication::{Place, ReplicaLag, Site, StrongReads};
 use embedded::engine::{ClusterView, NodeEngine};
@@ -317,6 +319,79 @@ fn members(p: &mut Page, t: &Together) {
     );
 }
 
+/// What a primary has archived.
+fn archived(p: &mut Page, a: &Archiving) {
+    p.gauge(
+        "canon_archive_waiting_bytes",
+        "Finished log that is not in the archive.",
+        a.waiting(),
+    );
+    p.counter(
+        "canon_archive_segments_total",
+        "Segments of the log copied to the archive.",
+        a.copied(),
+    );
+    p.counter(
+        "canon_archive_failures_total",
+        "Times that copying to the archive, or reading from it, failed.",
+        a.failures(),
+    );
+    if let Some(seen) = a.backups.as_ref().and_then(|b| b.seen()) {
+        backups(p, &seen);
+    }
+}
+
+/// What a primary's schedule of backups has done.
+fn backups(p: &mut Page, seen: &Seen) {
+    let seconds = |micros: u64| micros as f64 / 1e6;
+    p.gauge(
+        "canon_backup_bases",
+        "Bases in the archive that were read whole there.",
+        seen.bases,
+    );
+    if let Some(newest) = seen.newest {
+        p.gauge(
+            "canon_backup_last_timestamp_seconds",
+            "When the newest of this term was read whole, since 1970.",
+            seconds(newest),
+        );
+    }
+    if let Some(since) = seen.since {
+        p.gauge(
+            "canon_backup_since_timestamp_seconds",
+            "The first moment that can be restored, since 1970.",
+            seconds(since),
+        );
+    }
+    p.gauge(
+        "canon_backup_under_way",
+        "Whether a backup is being made.",
+        u8::from(seen.under_way.is_some()),
+    );
+    p.gauge(
+        "canon_backup_under_way_bytes",
+        "What it has copied and read so far.",
+        seen.under_way.unwrap_or(0),
+    );
+    p.counter(
+        "canon_backup_failures_total",
+        "Backups that failed.",
+        seen.failures,
+    );
+    p.head(
+        "canon_backup_failing",
+        "gauge",
+        "Whether the last backup failed, and why.",
+    );
+    let why = seen.failed.as_deref().unwrap_or("");
+    let failing = u8::from(seen.failed.is_some());
+    _ = writeln!(
+        p.0,
+        "canon_backup_failing{{why=\"{}\"}} {failing}",
+        label(why)
+    );
+}
+
 /// The node's place in its cluster. A replica that is not connected has no lag here.
 fn replication(p: &mut Page, place: &Place) {
     let role = place.node.role().name();
@@ -368,22 +443,8 @@ fn replication(p: &mut Page, place: &Place) {
         "Replicas that durable commits wait for.",
         place.node.shipping().replicas(),
     );
-    if let Some(a) = &place.senders.archive {
-        p.gauge(
-            "canon_archive_waiting_bytes",
-            "Finished log that is not in the archive.",
-            a.waiting(),
-        );
-        p.counter(
-            "canon_archive_segments_total",
-            "Segments of the log copied to the archive.",
-            a.copied(),
-        );
-        p.counter(
-            "canon_archive_failures_total",
-            "Times that copying to the archive, or reading from it, failed.",
-            a.failures(),
-        );
+    if let Some(archive) = &place.senders.archive {
+        archived(p, archive);
     }
     let (in_ring, in_messages) = place.senders.batches();
     p.counters(

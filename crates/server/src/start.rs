@@ -601,9 +601,12 @@ async fn ship(
     member: Arc<Membership>,
     tasks: &mut Tasks,
 ) -> Result<Arc<Senders>> {
-    let archive = Archiving::of(&config.archive, env, node)?;
+    let archive = Archiving::of(&config.archive, config.backup, env, node)?;
     if let Some(archive) = &archive {
         tasks.spawn(archive.clone().run());
+        if let Some(backups) = &archive.backups {
+            tasks.spawn(backups.clone().run());
+        }
     }
     let rings = config.log_ring;
     let senders = Senders::new(node.clone(), env.clone(), archive, exposed, rings, member);

@@ -5,9 +5,7 @@
 //! CLUSTER/TERM/wal/NUMBER-FIRST.wal         a finished segment, byte for byte
 //! CLUSTER/TERM/wal/NUMBER-FIRST.part        the segment behind them, as far as it was written when a backup was made
 //! CLUSTER/TERM/checkpoint/….ckpt            the newest checkpoints of that term's primary
-//! CLUSTER/TERM/times/MICROSECONDS-POSITION  no content: everything up to this position had been committed at this time (UTC)
-//! CLUSTER/TERM/times/since-MICROSECONDS     no content: the first of these moments, where the earliest were removed
-//! CLUSTER/TERM/times/begins-POSITION        no content: the last position that the history has of older terms
+//! CLUSTER/TERM/times/MICROSECONDS-POSITION  no content: everything up to this position had been committed at this time; other notes (`names`)
 //! ```
 //! Each node cuts its log into segments in its own way, and a term has one primary; so the segments under a term are one node's, and
 //! follow each other as they do in its directory. A segment is finished when the next one was begun: then it is never written again.
@@ -15,13 +13,16 @@
 //! The bytes are those of the log, with the log's checksums and chain; [`LogReader`](crate::LogReader) reads them as it reads a
 //! directory, and finds in the same way what is damaged or cut short.
 //!
-//! [`Archive::retain`] removes what no checkpoint that is kept needs. `backup` brings an archive up to the end of a log, `restore` makes a directory of one.
+//! [`Archive::prune`] removes what nothing that is kept needs, as `retention` decides. `backup` brings an archive up to the end of a log, `restore`
+//! makes a directory of one.
 //!
 //! Left out on purpose: going on from one term's segments to another's. A primary's log holds the terms before its own as far as its directory
 //! reached back, so each term's folder stands by itself.
 
 use crate::checkpoint::{self, CheckpointReader, Manifest, file_name, parse_name};
 use crate::error::{Error, Result};
+use crate::names::{self, Times, part_name, removed_below};
+use crate::retention::{self, Base, Keep, Term};
 use crate::segment::{LogDir, SEGMENT_HEADER, SegmentHeader, SegmentName};
 use crate::source::{SegmentBytes, SegmentSource};
 use base::Position;
@@ -31,10 +32,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use crate::names::{Mark, parse_part};
+
+/// Bytes of a checkpoint that are read at once.
+const PIECE: u64 = 8 << 20;
+
 /// Where objects lie: names with slashes, contents that are written once and whole.
 pub trait Objects: Send + Sync {
     /// Writes an object, whole and durable, or not at all; one of that name is replaced.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// The same for an object that is not held in memory: of `len` bytes, of which `piece` gives at most so many at an offset, 1 or more.
+    fn put_pieces(
+        &self,
+        name: &str,
+        len: u64,
+        piece: &mut dyn FnMut(u64, u64) -> io::Result<Vec<u8>>,
+    ) -> io::Result<()>;
 
     /// Reads at most `buf.len()` bytes at `offset`; fewer near the end, 0 at it.
     fn read(&self, name: &str, buf: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -81,19 +95,45 @@ impl Files {
     }
 }
 
+fn write(
+    file: &dyn DiskFile,
+    len: u64,
+    piece: &mut dyn FnMut(u64, u64) -> io::Result<Vec<u8>>,
+) -> io::Result<()> {
+    let mut at = 0;
+    while at < len {
+        let bytes = piece(at, PIECE.min(len - at))?;
+        file.write_all_at(&bytes, at)?;
+        at += bytes.len() as u64;
+    }
+    file.sync_data()
+}
+
 impl Objects for Files {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let part = |at: u64, n: u64| {
+            let at = at as usize;
+            Ok(bytes[at..(at + n as usize).min(bytes.len())].to_vec())
+        };
+        self.put_pieces(name, bytes.len() as u64, &mut { part })
+    }
+
+    fn put_pieces(
+        &self,
+        name: &str,
+        len: u64,
+        piece: &mut dyn FnMut(u64, u64) -> io::Result<Vec<u8>>,
+    ) -> io::Result<()> {
         let path = self.root.join(name);
         let dir = path.parent().expect("below the root");
         self.disk.create_dir_all(dir)?;
         let (temporary, file) = self.temporary(name)?;
-        let written = file.write_all_at(bytes, 0).and_then(|()| file.sync_data());
-        let put = written.and_then(|()| self.disk.rename(&temporary, &path));
-        if put.is_err() {
-            // What was written of it is of no use; the error says what happened.
+        let written = write(&*file, len, piece);
+        let placed = written.and_then(|()| self.disk.rename(&temporary, &path));
+        if placed.is_err() {
             _ = self.disk.remove(&temporary);
         }
-        put?;
+        placed?;
         self.disk.sync_dir(dir)
     }
 
@@ -128,33 +168,6 @@ pub fn parse_cluster(name: &str) -> Option<u128> {
     digits.then(|| u128::from_str_radix(name, 16).ok())?
 }
 
-/// A moment, and a position up to which everything had been committed then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark {
-    /// Microseconds since 1970-01-01 UTC.
-    pub time: u64,
-    pub position: Position,
-}
-
-impl Mark {
-    fn name(&self) -> String {
-        format!("{:020}-{:016x}", self.time, self.position.as_u64())
-    }
-
-    fn parse(name: &str) -> Option<Mark> {
-        let (time, position) = name.split_once('-')?;
-        Some(Mark {
-            time: time.parse().ok()?,
-            position: Position::from_u64(u64::from_str_radix(position, 16).ok()?),
-        })
-    }
-}
-
-/// See [`Archive::since`].
-const SINCE: &str = "since-";
-/// See [`Archive::begins`].
-const BEGINS: &str = "begins-";
-
 /// Fills `out`; `false` if there are fewer bytes.
 fn read_exact(bytes: &dyn SegmentBytes, out: &mut [u8], at: u64) -> io::Result<bool> {
     let mut done = 0;
@@ -167,13 +180,20 @@ fn read_exact(bytes: &dyn SegmentBytes, out: &mut [u8], at: u64) -> io::Result<b
     Ok(true)
 }
 
-fn part_name(name: SegmentName) -> String {
-    name.file_name().replace(".wal", ".part")
+/// Whether an object is not there.
+fn is_gone(e: &Error) -> bool {
+    matches!(e, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }
 
-/// The segment whose beginning an object of this name holds; `None` for other names.
-pub fn parse_part(name: &str) -> Option<SegmentName> {
-    SegmentName::parse(&format!("{}.wal", name.strip_suffix(".part")?))
+/// The finished segments among these objects that follow each other without a hole up to the newest.
+fn without_hole(names: &[String]) -> Vec<SegmentName> {
+    let mut names: Vec<_> = names.iter().filter_map(|n| SegmentName::parse(n)).collect();
+    names.sort_unstable();
+    let hole = names
+        .windows(2)
+        .rposition(|p| p[1].number != p[0].number + 1);
+    names.drain(..hole.map_or(0, |i| i + 1));
+    names
 }
 
 /// See the head of the file.
@@ -195,25 +215,21 @@ impl Archive {
 
     /// The segments of a term that follow each other without a hole up to the newest.
     pub fn segments(&self, term: u64) -> Result<Vec<SegmentName>> {
-        let folder = self.folder(term, "wal");
-        let names = self.objects.list(&folder);
-        let names = names.map_err(|e| Error::io("listing", Path::new(&folder), e))?;
-        let mut names: Vec<_> = names.iter().filter_map(|n| SegmentName::parse(n)).collect();
-        names.sort_unstable();
-        let hole = names
-            .windows(2)
-            .rposition(|p| p[1].number != p[0].number + 1);
-        names.drain(..hole.map_or(0, |i| i + 1));
-        Ok(names)
+        Ok(without_hole(&self.names(term, "wal")?))
     }
 
     /// The finished segments of this directory that are not in the archive, oldest first, and their bytes.
     pub fn missing(&self, term: u64, log: &LogDir) -> Result<Vec<(SegmentName, u64)>> {
-        let there = self.segments(term)?;
+        let names = self.names(term, "wal")?;
+        let there = without_hole(&names);
         let mut own = log.list()?;
         // The last one is being written.
         own.pop();
-        let missing = own.into_iter().filter(|n| there.binary_search(n).is_err());
+        // What was removed because nothing needs it is not brought again.
+        let from = removed_below(&names);
+        let missing = own
+            .into_iter()
+            .filter(|n| n.number >= from && there.binary_search(n).is_err());
         let mut out = Vec::new();
         for name in missing {
             let path = log.path(name);
@@ -340,46 +356,39 @@ impl Archive {
         }))
     }
 
-    /// Notes that everything up to a position had been committed at this time.
-    pub fn put_mark(&self, term: u64, mark: Mark) -> Result<()> {
-        let object = format!("{}/{}", self.folder(term, "times"), mark.name());
+    /// What a term's folder knows of times.
+    fn times(&self, term: u64) -> Result<Times> {
+        Ok(Times::of(&self.names(term, "times")?))
+    }
+
+    fn note(&self, term: u64, name: &str) -> Result<()> {
+        self.note_in(term, "times", name)
+    }
+
+    fn note_in(&self, term: u64, what: &str, name: &str) -> Result<()> {
+        let object = format!("{}/{name}", self.folder(term, what));
         let put = self.objects.put(&object, &[]);
         put.map_err(|e| Error::io("copying", Path::new(&object), e))
+    }
+
+    /// Notes that everything up to a position had been committed at this time.
+    pub fn put_mark(&self, term: u64, mark: Mark) -> Result<()> {
+        self.note(term, &mark.name())
     }
 
     /// The moments that a term's folder knows, ascending.
     pub fn marks(&self, term: u64) -> Result<Vec<Mark>> {
-        let names = self.names(term, "times")?;
-        let mut marks: Vec<Mark> = names.iter().filter_map(|n| Mark::parse(n)).collect();
-        marks.sort_unstable();
-        Ok(marks)
+        Ok(self.times(term)?.marks)
     }
 
     /// The first moment that a term's folder has known, if moments were removed from it.
     pub fn since(&self, term: u64) -> Result<Option<u64>> {
-        let names = self.names(term, "times")?;
-        let since = |n: &String| n.strip_prefix(SINCE)?.parse().ok();
-        Ok(names.iter().filter_map(since).min())
-    }
-
-    fn note_since(&self, term: u64, time: u64) -> Result<()> {
-        if self.since(term)?.is_some() {
-            return Ok(());
-        }
-        let object = format!("{}/{SINCE}{time:020}", self.folder(term, "times"));
-        let put = self.objects.put(&object, &[]);
-        put.map_err(|e| Error::io("copying", Path::new(&object), e))
+        Ok(self.times(term)?.since)
     }
 
     /// The last position that the history has of terms older than this one; what an older term's log has above it was lost in a fail-over.
     pub fn begins(&self, term: u64) -> Result<Option<Position>> {
-        let names = self.names(term, "times")?;
-        let begins = |n: &String| u64::from_str_radix(n.strip_prefix(BEGINS)?, 16).ok();
-        Ok(names
-            .iter()
-            .filter_map(begins)
-            .min()
-            .map(Position::from_u64))
+        Ok(self.times(term)?.begins)
     }
 
     /// Notes where a term begins by this history, unless it is noted: the first of those above the newest older term that has a folder here. Terms between the
@@ -394,10 +403,7 @@ impl Archive {
         let Some((_, begins)) = first.filter(|t| t.1 > Position::ZERO) else {
             return Ok(());
         };
-        let folder = self.folder(term, "times");
-        let object = format!("{folder}/{BEGINS}{:016x}", begins.as_u64());
-        let put = self.objects.put(&object, &[]);
-        put.map_err(|e| Error::io("copying", Path::new(&object), e))
+        self.note(term, &names::begins(*begins))
     }
 
     /// Copies a checkpoint, unless it is there. Whether it was copied.
@@ -406,14 +412,22 @@ impl Archive {
         if self.checkpoints(term)?.contains(&number) {
             return Ok(false);
         }
-        let mut bytes = Vec::with_capacity(checkpoint.len() as usize);
-        while (bytes.len() as u64) < checkpoint.len() {
-            let part = checkpoint.read_at(bytes.len() as u64, 8 << 20)?;
-            bytes.extend_from_slice(&part);
-        }
         let object = format!("{}/{}", self.folder(term, "checkpoint"), file_name(number));
-        let put = self.objects.put(&object, &bytes);
-        put.map_err(|e| Error::io("copying", Path::new(&object), e))?;
+        let mut failed = None;
+        let put = self
+            .objects
+            .put_pieces(&object, checkpoint.len(), &mut |at, n| match checkpoint
+                .read_at(at, n as usize)
+            {
+                Ok(bytes) if bytes.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => Ok(bytes),
+                Err(e) => Err(io::Error::other(failed.insert(e).to_string())),
+            });
+        // What the checkpoint itself says is no error of the place.
+        match (put, failed) {
+            (Err(_), Some(e)) => return Err(e),
+            (put, _) => put.map_err(|e| Error::io("copying", Path::new(&object), e))?,
+        }
         Ok(true)
     }
 
@@ -428,10 +442,12 @@ impl Archive {
             return Ok(0);
         };
         let end = self.manifest(term, *oldest)?.end;
-        let mut marks = self.marks(term)?;
+        let Times {
+            mut marks, since, ..
+        } = self.times(term)?;
         marks.retain(|m| m.position < end);
-        if let Some(first) = marks.first() {
-            self.note_since(term, first.time)?;
+        if let (Some(first), None) = (marks.first(), since) {
+            self.note(term, &names::since(first.time))?;
         }
         for mark in &marks {
             self.remove(term, "times", &mark.name())?;
@@ -439,35 +455,76 @@ impl Archive {
         Ok(gone.len() + marks.len())
     }
 
-    /// The same, with the log that only these checkpoints needed, and older terms' folders once this term has as many checkpoints. Replicas that are away
-    /// may have needed that log. Returns how many objects went.
-    pub fn retain(&self, term: u64, keep: usize) -> Result<usize> {
-        let mut gone = self.retain_checkpoints(term, keep)?;
-        let kept = self.checkpoints(term)?;
-        let Some(oldest) = kept.first().copied() else {
-            return Ok(gone);
-        };
-        let start = self.manifest(term, oldest)?.start;
-        let enough = kept.len() >= keep;
-        let terms = self.terms()?.into_iter();
-        for older in terms.filter(|t| enough && *t < term) {
-            for what in ["checkpoint", "wal", "times"] {
-                for name in self.names(older, what)? {
-                    self.remove(older, what, &name)?;
-                    gone += 1;
-                }
+    /// All that retention asks of an archive, terms ascending.
+    pub fn listing(&self) -> Result<Vec<Term>> {
+        let mut all = Vec::new();
+        for term in self.terms()? {
+            let (wal, checkpoint) = (self.names(term, "wal")?, self.names(term, "checkpoint")?);
+            let times = self.names(term, "times")?;
+            let whole = Times::of(&times).whole;
+            let mut numbers: Vec<u64> = checkpoint.iter().filter_map(|n| parse_name(n)).collect();
+            numbers.sort_unstable();
+            let mut bases = Vec::new();
+            for number in numbers {
+                let m = match self.manifest(term, number) {
+                    // Nothing can be restored from it, or another process has removed it.
+                    Err(Error::Corrupt { .. }) => continue,
+                    Err(e) if is_gone(&e) => continue,
+                    m => m?,
+                };
+                let whole = whole.iter().filter(|w| w.0 == number).map(|w| w.1).max();
+                let (start, end) = (m.start, m.end);
+                bases.push(Base {
+                    number,
+                    start,
+                    end,
+                    whole,
+                });
+            }
+            all.push(Term {
+                term,
+                wal,
+                checkpoint,
+                times,
+                bases,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Removes what nothing needs that is kept ([`retention::removal`]). Returns how many objects went.
+    pub fn prune(&self, now: u64, keep: Keep) -> Result<usize> {
+        let removal = retention::removal(&self.listing()?, now, keep);
+        for (term, folder, note) in &removal.notes {
+            self.note_in(*term, folder, note)?;
+        }
+        for (term, folder, name) in &removal.objects {
+            match self.remove(*term, folder, name) {
+                // Another process has removed it.
+                Err(e) if is_gone(&e) => {}
+                removed => removed?,
             }
         }
-        let Some((needed, _)) = self.run_above(term, start)?.into_iter().next() else {
-            return Ok(gone);
-        };
-        for (name, object) in self.runs(term)?.into_iter().flatten() {
-            if name.number < needed.number {
-                self.remove(term, "wal", &object)?;
-                gone += 1;
-            }
-        }
-        Ok(gone)
+        Ok(removal.objects.len())
+    }
+
+    /// Whether a checkpoint was read whole here.
+    pub fn was_whole(&self, term: u64, number: u64) -> Result<bool> {
+        Ok(self.times(term)?.whole.iter().any(|w| w.0 == number))
+    }
+
+    /// Notes that a checkpoint and the log above its start were read whole here.
+    pub fn note_whole(&self, term: u64, number: u64, time: u64) -> Result<()> {
+        self.note(term, &names::whole(number, time))
+    }
+
+    /// The place, and the name of a checkpoint's object there.
+    pub(crate) fn checkpoint_object(&self, term: u64, number: u64) -> (Arc<dyn Objects>, String) {
+        let folder = self.folder(term, "checkpoint");
+        (
+            self.objects.clone(),
+            format!("{folder}/{}", file_name(number)),
+        )
     }
 
     /// What a checkpoint says of itself.

@@ -12,11 +12,16 @@
 //! A second backup copies what is new: it is incremental by the log. Whatever was acknowledged before it began is in it.
 //! A backup that breaks off leaves whole objects, which the next one goes on from.
 //!
-//! Left out on purpose: backups over the network (a replica is one), and removing old ones ([`Archive::retain`]).
+//! [`check`] then reads what is there as a restore would, and notes that it is whole: only such a base counts for [`Archive::prune`].
+//!
+//! Left out on purpose: backups over the network (a replica is one), and when one is made (`retention`).
 
 use crate::archive::{Archive, Mark, Objects};
+use crate::archive_disk::ArchiveDisk;
+use crate::checkpoint::CheckpointReader;
 use crate::error::{Error, Result};
 use crate::in_use::{Broken, InUse, LogInUse, is_gone};
+use crate::reader::LogReader;
 use crate::segment::{SEGMENT_HEADER, SegmentName};
 use crate::source::{SegmentBytes, SegmentSource};
 use crate::{data_dir, terms};
@@ -62,6 +67,67 @@ pub fn back_up(
         Err(Broken::Failed(e)) if is_gone(&e) => Ok(None),
         Err(Broken::Failed(e)) => Err(e),
     })
+}
+
+/// Reads in the archive what a backup has brought: the checkpoint, and the log above its start up to the backup's end, with all checksums. Then it notes
+/// that this base is whole. `again`: the checkpoint is read also where that was noted before.
+pub fn check(
+    archive: &Archive,
+    done: &BackedUp,
+    again: bool,
+    now: &dyn Fn() -> u64,
+    progress: &dyn Fn(u64),
+) -> Result<()> {
+    let (term, number) = (done.term, done.checkpoint);
+    let from = match number {
+        0 => Position::ZERO,
+        n => archive.manifest(term, n)?.start,
+    };
+    let read = number > 0 && (again || !archive.was_whole(term, number)?);
+    if read {
+        read_checkpoint(archive, term, number, progress)?;
+    }
+    let mut reader = LogReader::open(archive.log_above(term, from)?, done.cluster, from)?;
+    while let Some(group) = reader.next_group()? {
+        progress(group.header().len());
+    }
+    // A primary may have archived more meanwhile.
+    let last = reader.last().max(from);
+    if last < done.last {
+        return Err(Error::NotOurs {
+            path: "the archive".into(),
+            reason: format!(
+                "its log ends at {last}, and the directory's at {}",
+                done.last
+            ),
+        });
+    }
+    match read {
+        true => archive.note_whole(term, number, now()),
+        false => Ok(()),
+    }
+}
+
+/// Reads a checkpoint in the archive with all its checksums.
+fn read_checkpoint(
+    archive: &Archive,
+    term: u64,
+    number: u64,
+    progress: &dyn Fn(u64),
+) -> Result<()> {
+    let root = Path::new("archive");
+    let (objects, name) = archive.checkpoint_object(term, number);
+    let disk = ArchiveDisk::new(objects, root);
+    let whole = CheckpointReader::open(&disk, &root.join(name))?;
+    for section in whole.sections() {
+        whole.read_section(section)?;
+        progress(section.len);
+    }
+    for chunk in whole.chunks() {
+        whole.read_chunk(chunk)?;
+        progress(chunk.len);
+    }
+    Ok(())
 }
 
 fn run(

@@ -11,7 +11,7 @@
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
 //! [`data_dir`], [`anchor`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`], [`archive_disk`],
-//! [`around`] (what shows that a log goes on), [`verify`] (all of it read at once, to find what is wrong), [`copy`] (a copy of a directory in use), [`backup`] (the same into an archive), [`restore`] (a directory from an archive).
+//! [`around`] (what shows that a log goes on), [`verify`] (all of it read at once, to find what is wrong), [`copy`] (a copy of a directory in use), [`backup`] (the same into an archive), [`restore`] (a directory from an archive), [`retention`] (when a backup is due, and what goes), [`names`] (in an archive).
 
 pub mod anchor;
 pub mod archive;
@@ -27,9 +27,11 @@ pub mod error;
 pub mod group;
 mod in_use;
 mod marks;
+pub mod names;
 pub mod reader;
 pub mod recovery;
 pub mod restore;
+pub mod retention;
 pub mod segment;
 pub mod source;
 mod terms;

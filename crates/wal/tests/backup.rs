@@ -1,6 +1,10 @@
 //! Backups into an archive, and directories that are made from it: all that was durable, up to the end, a position or a time.
 
 mod common;
+#[path = "backup/errors.rs"]
+mod errors;
+#[path = "backup/retention.rs"]
+mod retention;
 
 use base::Position;
 use base::record::{CommitBuilder, RecordKind};
@@ -9,8 +13,9 @@ use env::{Disk, MemDisk};
 use std::path::Path;
 use std::sync::Arc;
 use wal::archive::Files;
-use wal::backup::{BackedUp, back_up};
+use wal::backup::{BackedUp, back_up, check};
 use wal::restore::{Restored, Target, clusters, restore};
+use wal::retention::Keep;
 use wal::{Archive, Commit, DataDir, Error, LogWriter, Objects, Progress, Recovered, Result};
 
 const TERM: u64 = 1;
@@ -75,8 +80,16 @@ impl World {
         c.finish(at(n)).unwrap();
     }
 
-    fn back_up(&self, time: u64) -> Result<BackedUp> {
+    fn copy(&self, time: u64) -> Result<BackedUp> {
         back_up(&self.disk, &root(), &self.place, &|| time, &|_| {})
+    }
+
+    /// Copies, and reads what was copied.
+    fn back_up(&self, time: u64) -> Result<BackedUp> {
+        let done = self.copy(time)?;
+        let archive = Archive::new(self.place.clone(), self.dir.cluster());
+        check(&archive, &done, false, &|| time, &|_| {})?;
+        Ok(done)
     }
 
     fn restore(&self, to: &str, target: Target) -> Result<Restored> {
@@ -218,7 +231,7 @@ fn what_no_kept_checkpoint_needs_goes() {
     w.back_up(9).unwrap();
     let archive = Archive::new(w.place.clone(), w.dir.cluster());
     let before = archive.segments(TERM).unwrap().len();
-    assert!(archive.retain(TERM, 2).unwrap() > 0);
+    assert!(archive.prune(9, Keep::Bases(2)).unwrap() > 0);
     assert_eq!(archive.checkpoints(TERM).unwrap().len(), 2);
     let after = archive.segments(TERM).unwrap().len();
     assert!(1 < after && after < before, "{after} of {before}");
@@ -276,10 +289,10 @@ fn older_terms_stay_until_the_newer_has_enough() {
     w.write(41, 44);
     assert_eq!(w.back_up(2).unwrap().term, 2);
     let archive = Archive::new(w.place.clone(), w.dir.cluster());
-    archive.retain(2, 2).unwrap();
+    archive.prune(2, Keep::Bases(2)).unwrap();
     w.restore("/old", Target::Position(at(22))).unwrap();
     assert_eq!(w.found("/old"), wanted(22));
-    archive.retain(2, 1).unwrap();
+    archive.prune(2, Keep::Bases(1)).unwrap();
     assert!(w.restore("/gone", Target::Position(at(22))).is_err());
     w.restore("/new", Target::End).unwrap();
     assert_eq!(w.found("/new"), wanted(44));
@@ -371,7 +384,7 @@ fn a_hole_between_two_backups_leaves_both_sides() {
     w.restore("/old", Target::Position(at(20))).unwrap();
     assert_eq!(w.found("/old"), wanted(20));
     let archive = Archive::new(w.place.clone(), w.dir.cluster());
-    archive.retain(TERM, 1).unwrap();
+    archive.prune(2, Keep::Bases(1)).unwrap();
     w.restore("/kept", Target::End).unwrap();
     assert_eq!(w.found("/kept"), wanted(72));
 }

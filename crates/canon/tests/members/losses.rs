@@ -86,3 +86,53 @@ async fn a_primary_whose_disk_hangs_makes_way() {
         has_all(n, &acknowledged).await;
     }
 }
+
+/// Backups go on after a fail-over: the new primary makes the base that its term lacks, and no other member makes any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_primary_goes_on_with_the_backups() {
+    if skip() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let url = format!("file://{}", dir.path().join("archive").display());
+    let every_hour = [
+        ("CANON_ARCHIVE", url.as_str()),
+        ("CANON_BACKUP_EVERY", "1h"),
+        ("CANON_BACKUP_KEEP", "7d"),
+    ];
+    let mut nodes = of_three(&every_hour).await;
+    prepare(&nodes).await;
+    for n in &nodes[1..] {
+        follows(n).await;
+    }
+    let bases = || {
+        let said = canon(&["backup", "list", "--from", &url]).1;
+        said.matches("read whole at").count()
+    };
+    let made = async |wanted: usize, by: &Node| {
+        let deadline = Instant::now() + HANG;
+        while bases() < wanted {
+            assert!(Instant::now() < deadline, "{}", by.server.log_tail());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    made(1, &nodes[0]).await;
+    let writers = Writers::start(&nodes, 2);
+    writers.more(50, &nodes).await;
+    nodes[0].server.kill();
+    writers.more(50, &nodes).await;
+    writers.end().await;
+    let now = primary(&nodes[1..]).await + 1;
+    made(2, &nodes[now]).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(
+        bases(),
+        2,
+        "{}",
+        canon(&["backup", "list", "--from", &url]).1
+    );
+    let to = dir.path().join("restored");
+    let to = to.to_str().expect("a path in UTF-8");
+    let (fine, said) = canon(&["restore", "--from", &url, "--to", to]);
+    assert!(fine && said.contains("nothing is wrong"), "{said}");
+}

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A folder for an archive, and its URL.
-fn place() -> (tempfile::TempDir, String) {
+pub fn place() -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().expect("a folder");
     let url = format!("file://{}", dir.path().display());
     (dir, url)

@@ -321,3 +321,78 @@ async fn a_bucket_that_goes_in_the_middle_leaves_what_the_next_backup_goes_on_fr
     way.open_for(i64::MAX);
     starts_whole(&mut restored(url, &[], &env), 1).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_that_is_longer_than_a_part_goes_in_parts() {
+    if skip() {
+        return;
+    }
+    let env = as_text(&bucket().variables(bucket().port));
+    let url = "s3://backups/in-parts";
+    let (s, c) = some_server(&[]).await;
+    let sql = "INSERT INTO filler (x) SELECT repeat('x', 3000) FROM generate_series(1, 24000)";
+    rows(&c, sql).await;
+    rows(&c, "CHECKPOINT").await;
+    rows(&c, "INSERT INTO moves (sum) VALUES (1)").await;
+    let checkpoints = std::fs::read_dir(s.data_dir().join("checkpoint")).expect("a folder");
+    let lengths = checkpoints.map(|f| f.and_then(|f| f.metadata()).map_or(0, |m| m.len()));
+    assert!(
+        lengths.max() > Some(64 << 20),
+        "it is no longer than a part"
+    );
+    let data = s.data_dir();
+    let (fine, said) = canon_with(&["backup", "--data", text(&data), "--to", url], &env);
+    assert!(fine && said.contains("nothing is wrong"), "{said}");
+    let mut new = restored(url, &[], &env);
+    new.launch();
+    new.ready().await;
+    let d = new.connect().await;
+    let sum = "SELECT count(*)::text || ' ' || sum(length(x))::text FROM filler";
+    assert_eq!(one(&d, sum).await, "24000 72000000");
+    assert_eq!(one(&d, "SELECT sum(sum) FROM moves").await, "1");
+}
+
+/// A program that renews keys writes them to a file. The server is not started again.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_in_a_file_are_read_again_when_they_are_refused() {
+    if skip() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("keys");
+    let write = |secret: &str| {
+        let key = &bucket().key;
+        let text =
+            format!("[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n");
+        std::fs::write(&file, text).expect("written");
+    };
+    write("ended");
+    let (fine, url) = (
+        as_text(&bucket().variables(bucket().port)),
+        "s3://backups/renewed",
+    );
+    let endpoint = fine.iter().find(|v| v.0 == "AWS_ENDPOINT_URL");
+    let (s, c) = some_server(&[
+        ("CANON_ARCHIVE", url),
+        ("CANON_BACKUP_EVERY", "1s"),
+        *endpoint.expect("it is said"),
+        ("NO_PROXY", "127.0.0.1"),
+        ("AWS_SHARED_CREDENTIALS_FILE", text(&file)),
+    ])
+    .await;
+    rows(&c, "INSERT INTO moves (sum) VALUES (1)").await;
+    let deadline = Instant::now() + PATIENCE;
+    while !s.log_tail().contains("SignatureDoesNotMatch") {
+        assert!(Instant::now() < deadline, "{}", s.log_tail());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    write(&bucket().secret);
+    while !canon_with(&["backup", "list", "--from", url], &fine)
+        .1
+        .contains("read whole at")
+    {
+        assert!(Instant::now() < deadline, "{}", s.log_tail());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    starts_whole(&mut restored(url, &[], &fine), 1).await;
+}

@@ -490,6 +490,23 @@ async fn an_archive_is_read_whole() {
         assert!(!fine && said.contains(&wanted), "{said}");
         flip(file, at);
     }
+    // Objects that are cut short are named, too.
+    for file in [&segments[1], &segments[2], &checkpoint] {
+        let bytes = fs::read(file).expect("it is there");
+        // A segment ends with room for more.
+        let most = match file == &checkpoint {
+            true => bytes.len() - 5,
+            false => bytes.len() / 2,
+        };
+        for left in [0, 20, bytes.len() / 3, most] {
+            fs::write(file, &bytes[..left]).expect("cut short");
+            let (fine, said) = look();
+            let wanted = format!("damaged: {} at offset", file.display());
+            assert!(!fine && said.contains(&wanted), "{left}: {said}");
+        }
+        fs::write(file, &bytes).expect("put back");
+    }
+    assert!(look().0);
     fs::remove_file(&segments[2]).expect("removed");
     let (fine, said) = look();
     assert!(

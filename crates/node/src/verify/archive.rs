@@ -44,7 +44,7 @@ pub fn verify_archive(root: &Path, options: &Options<'_>) -> wal::Result<Report>
             );
         }
     }
-    if !any {
+    if !any && report.damage.is_empty() {
         let reason = "there is no cluster's log here: not an archive of Canon".into();
         let path = root.to_owned();
         return Err(Error::NotOurs { path, reason });
@@ -195,5 +195,89 @@ fn restorable(
             }
         }
         Err(e) => report.add(Finding::of(&e, folder)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::{Env, MemDisk};
+    use std::io::{self, ErrorKind};
+    use wal::archive::Files;
+    use wal::{ArchiveDisk, Objects};
+
+    /// Objects of which one folder is not listed, as in a bucket that refuses it.
+    struct Refusing(Files, &'static str);
+
+    impl Refusing {
+        fn ask(&self, folder: &str) -> io::Result<()> {
+            match folder.ends_with(self.1) {
+                true => Err(ErrorKind::PermissionDenied.into()),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl Objects for Refusing {
+        fn put(&self, _: &str, _: &[u8]) -> io::Result<()> {
+            Err(ErrorKind::Unsupported.into())
+        }
+
+        fn put_pieces(
+            &self,
+            _: &str,
+            _: u64,
+            _: &mut dyn FnMut(u64, u64) -> io::Result<Vec<u8>>,
+        ) -> io::Result<()> {
+            Err(ErrorKind::Unsupported.into())
+        }
+
+        fn read(&self, name: &str, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.read(name, buf, offset)
+        }
+
+        fn len(&self, name: &str) -> io::Result<u64> {
+            self.0.len(name)
+        }
+
+        fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+            self.ask(folder)?;
+            self.0.list(folder)
+        }
+
+        fn folders(&self, folder: &str) -> io::Result<Vec<String>> {
+            self.ask(folder)?;
+            self.0.folders(folder)
+        }
+
+        fn remove(&self, _: &str) -> io::Result<()> {
+            Err(ErrorKind::Unsupported.into())
+        }
+    }
+
+    /// Nothing is damaged here but what could not be looked at.
+    #[test]
+    fn what_cannot_be_listed_is_a_finding() {
+        let cluster = "000000000000000000000000000000c0";
+        for folder in ["checkpoint", "wal", cluster] {
+            let files = Files::new(Arc::new(MemDisk::new()), Path::new("/place"));
+            let place = format!("{cluster}/00000000000000000001");
+            files
+                .put(&format!("{place}/checkpoint/other"), b"")
+                .unwrap();
+            files.put(&format!("{place}/wal/other"), b"").unwrap();
+            let root = Path::new("s3://bucket");
+            let disk = Arc::new(ArchiveDisk::new(Arc::new(Refusing(files, folder)), root));
+            let options = Options {
+                env: Env { disk, ..Env::os() },
+                compiler: None,
+                progress: &|_, _| {},
+            };
+            let report = verify_archive(root, &options).unwrap();
+            let found = report.damage.iter();
+            let found = found.filter(|d| d.file.ends_with(folder) && d.what.contains("permission"));
+            assert_eq!(found.count(), 1, "{folder}: {:?}", report.damage);
+            assert!(!report.is_whole());
+        }
     }
 }

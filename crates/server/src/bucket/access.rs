@@ -2,19 +2,25 @@
 //!
 //! | variable | |
 //! |---|---|
-//! | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` | needed |
+//! | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` | the keys |
 //! | `AWS_SESSION_TOKEN` | of credentials that end |
+//! | `AWS_SHARED_CREDENTIALS_FILE`, `AWS_PROFILE` | in place of these three: a file that has them, and the section in it (default) |
 //! | `AWS_REGION`, else `AWS_DEFAULT_REGION` | us-east-1 unless it is said |
 //! | `AWS_ENDPOINT_URL_S3`, else `AWS_ENDPOINT_URL` | another server than Amazon's, such as `https://minio:9000` |
 //! | `AWS_CA_BUNDLE` | certificates in PEM that the server's has to come from; else those that Mozilla trusts |
 //!
 //! Amazon's buckets are part of the host's name, unless the bucket's name has a dot, which no certificate covers. Elsewhere they are part of the path.
 //!
-//! Left out on purpose: names of objects that need encoding. A prefix has letters, digits, `-`, `_`, `.` and slashes.
+//! Keys of a file are read again when the server has refused them ([`Access::has_newer`]). So a program that renews them writes the file, and nothing is restarted.
+//!
+//! Left out on purpose: names of objects that need encoding. A prefix has letters, digits, `-`, `_`, `.` and slashes. The machine's metadata service.
 
 use super::sign::Signer;
 use base::{Error, Result, SqlState};
+use parking_lot::Mutex;
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use ureq::tls::{PemItem, RootCerts, parse_pem};
 
 /// A bucket and a prefix in it.
@@ -68,11 +74,54 @@ impl Place {
     }
 }
 
-/// See the head of the file. It has no `Debug`: the secret is for no log.
-pub struct Access {
+/// They have no `Debug`: the secret is for no log.
+#[derive(PartialEq, Eq)]
+pub struct Keys {
     key: String,
     secret: String,
     pub token: Option<String>,
+}
+
+/// A file with keys, and its section.
+struct KeyFile {
+    path: PathBuf,
+    profile: String,
+}
+
+impl KeyFile {
+    /// The keys that are there now.
+    fn read(&self) -> std::result::Result<Keys, String> {
+        let text = std::fs::read_to_string(&self.path).map_err(|e| e.to_string())?;
+        let mut here = false;
+        let (mut key, mut secret, mut token) = (None, None, None);
+        for line in text.lines().map(str::trim) {
+            if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+                here = name.trim() == self.profile;
+            } else if let Some((name, value)) = line.split_once('=').filter(|_| here) {
+                let value = Some(value.trim().to_owned()).filter(|v| !v.is_empty());
+                match name.trim() {
+                    "aws_access_key_id" => key = value,
+                    "aws_secret_access_key" => secret = value,
+                    "aws_session_token" => token = value,
+                    _ => {}
+                }
+            }
+        }
+        match (key, secret) {
+            (Some(key), Some(secret)) => Ok(Keys { key, secret, token }),
+            _ => Err(format!(
+                "its section [{}] lacks aws_access_key_id or aws_secret_access_key",
+                self.profile
+            )),
+        }
+    }
+}
+
+/// See the head of the file.
+pub struct Access {
+    keys: Mutex<Arc<Keys>>,
+    /// Where they come from, if not from variables.
+    file: Option<KeyFile>,
     region: String,
     https: bool,
     /// Host and port, and a path before the bucket's name.
@@ -94,13 +143,26 @@ impl Access {
         let needed = |name: &str| {
             said(name).ok_or_else(|| {
                 invalid(format!("{place}: the variable {name} is not set"))
-                    .hint("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are needed; AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL and AWS_CA_BUNDLE are known.")
+                    .hint("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SHARED_CREDENTIALS_FILE, are needed; AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and AWS_CA_BUNDLE are known.")
             })
         };
-        let (key, secret) = (
-            needed("AWS_ACCESS_KEY_ID")?,
-            needed("AWS_SECRET_ACCESS_KEY")?,
-        );
+        let by_variables = said("AWS_ACCESS_KEY_ID").is_some();
+        let file = said("AWS_SHARED_CREDENTIALS_FILE").filter(|_| !by_variables);
+        let file = file.map(|path| KeyFile {
+            path: path.into(),
+            profile: said("AWS_PROFILE").unwrap_or_else(|| "default".into()),
+        });
+        let keys = match &file {
+            Some(file) => file.read().map_err(|why| {
+                let path = file.path.display();
+                invalid(format!("AWS_SHARED_CREDENTIALS_FILE = {path}: {why}"))
+            })?,
+            None => Keys {
+                key: needed("AWS_ACCESS_KEY_ID")?,
+                secret: needed("AWS_SECRET_ACCESS_KEY")?,
+                token: said("AWS_SESSION_TOKEN"),
+            },
+        };
         let region = said("AWS_REGION").or_else(|| said("AWS_DEFAULT_REGION"));
         let region = region.unwrap_or_else(|| "us-east-1".into());
         let endpoint = said("AWS_ENDPOINT_URL_S3").or_else(|| said("AWS_ENDPOINT_URL"));
@@ -124,9 +186,8 @@ impl Access {
         let path = path.trim_end_matches('/');
         let roots = said("AWS_CA_BUNDLE").map(|file| roots(&file)).transpose()?;
         Ok(Access {
-            key,
-            secret,
-            token: said("AWS_SESSION_TOKEN"),
+            keys: Mutex::new(Arc::new(keys)),
+            file,
             region,
             https,
             host: host.to_owned(),
@@ -165,10 +226,32 @@ impl Access {
         }
     }
 
-    pub fn signer(&self) -> Signer<'_> {
+    /// The keys that are in use.
+    pub fn keys(&self) -> Arc<Keys> {
+        self.keys.lock().clone()
+    }
+
+    /// Whether there are other keys than these, which the server has refused. The file is read again.
+    pub fn has_newer(&self, refused: &Keys) -> bool {
+        let mut keys = self.keys.lock();
+        if **keys != *refused {
+            return true;
+        }
+        // One that cannot be read, while it is written say, has no newer ones.
+        let read = self.file.as_ref().and_then(|f| f.read().ok());
+        match read.filter(|k| k != refused) {
+            Some(newer) => {
+                *keys = Arc::new(newer);
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub fn signer<'a>(&'a self, keys: &'a Keys) -> Signer<'a> {
         Signer {
-            key: &self.key,
-            secret: &self.secret,
+            key: &keys.key,
+            secret: &keys.secret,
             region: &self.region,
         }
     }
@@ -252,6 +335,48 @@ mod tests {
             of("one", &[("AWS_ENDPOINT_URL", "https://gate/s3/")]),
             "https://gate/s3/one/k"
         );
+    }
+
+    #[test]
+    fn keys_of_a_file_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("credentials");
+        let write = |key: &str| {
+            let text = format!(
+                "# mine\n[other]\naws_access_key_id = o\naws_secret_access_key = o\n\n[backup]\n\
+                 aws_access_key_id={key}\naws_secret_access_key = s=+/\naws_session_token = t\n"
+            );
+            std::fs::write(&file, text).unwrap();
+        };
+        write("one");
+        let path = file.to_str().unwrap();
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", ""),
+            ("AWS_SECRET_ACCESS_KEY", ""),
+            ("AWS_SHARED_CREDENTIALS_FILE", path),
+            ("AWS_PROFILE", "backup"),
+        ];
+        let of_file = access("one", &variables).unwrap();
+        let first = of_file.keys();
+        assert_eq!(
+            (&*first.key, &*first.secret, first.token.as_deref()),
+            ("one", "s=+/", Some("t"))
+        );
+        assert!(!of_file.has_newer(&first));
+        std::fs::write(&file, "half").unwrap();
+        assert!(!of_file.has_newer(&first));
+        write("two");
+        assert!(of_file.has_newer(&first));
+        assert_eq!(of_file.keys().key, "two");
+        // Another request has read them meanwhile.
+        assert!(of_file.has_newer(&first));
+        // Variables win, and do not change.
+        let by_variables = access("one", &variables[2..]).unwrap();
+        assert_eq!(by_variables.keys().key, "k");
+        assert!(!by_variables.has_newer(&by_variables.keys()));
+        let nobody = [&variables[..3], &[("AWS_PROFILE", "nobody")]].concat();
+        let error = access("one", &nobody).err().expect("it is refused");
+        assert!(error.to_string().contains("[nobody]"), "{error}");
     }
 
     #[test]

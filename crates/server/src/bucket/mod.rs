@@ -2,33 +2,39 @@
 //!
 //! ```text
 //! put      PUT    key               the whole object in one request, with the hash of its bytes
+//!          POST   key?uploads       of a larger object: an upload in parts is begun
+//!          PUT    key?partNumber    each part, with the hash of its bytes; one is in memory at a time
+//!          POST   key?uploadId      the parts become the object; DELETE instead where one of them failed
 //! read     GET    key, Range        more than was asked for where a reader goes on
 //! len      HEAD   key
 //! list     GET    list-type=2       below a prefix, up to the next slash; a thousand names a page
 //! remove   DELETE key
 //! ```
-//! **Whole or not at all.** S3 shows an object when it has all bytes of a PUT and they have the hash that the request was signed with. So an object
-//! never appears in part, and no temporary name is needed. All requests can be made twice: a second PUT writes the same bytes.
+//! **Whole or not at all.** S3 shows an object when it has all bytes of a PUT and they have the hash that the request was signed with, and one in parts when
+//! all of them are put together. So an object never appears in part, and no temporary name is needed. All requests can be made twice: a second PUT writes
+//! the same bytes. An upload whose end is not reached, as when the process is killed, leaves parts that no listing shows. A rule of the bucket removes them
+//! (`AbortIncompleteMultipartUpload`).
 //!
 //! **What fails.** A lost connection, a time limit, and the answers 429, 500, 502, 503 and 504 may pass: the request is made again, [`ATTEMPTS`] times
 //! in all. Other answers are final. Each request has a time limit, [`Limits`].
 //!
 //! | answer | kind of error |
 //! |---|---|
-//! | 401, 403 | `PermissionDenied` |
+//! | 401, 403, 400 of a token that has ended | `PermissionDenied` |
 //! | 404 of an object | `NotFound` |
 //! | 404 of the bucket | `NotADirectory` |
 //! | others | `Other` |
 //!
-//! Errors name the bucket, the status, and S3's code and message. Keys and signatures are in no message.
+//! Errors name the bucket, the status, and S3's code and message. Keys and signatures are in no message. Keys that are refused are read again from their
+//! file, if they have one. Where it has others, the request is made with them.
 //!
-//! Left out on purpose: uploads in parts, so an object has at most 5 GiB; credentials from files and from the machine's metadata service.
+//! Left out on purpose: several parts at a time; credentials from the machine's metadata service.
 
 mod access;
 mod listing;
 mod sign;
 
-pub use access::{Access, Place};
+pub use access::{Access, Keys, Place};
 
 use env::Clock;
 use parking_lot::Mutex;
@@ -42,8 +48,9 @@ use wal::Objects;
 
 /// How often a request is made at most.
 const ATTEMPTS: u32 = 4;
-/// What S3 takes in one PUT.
-const MOST_BYTES: u64 = 5 << 30;
+/// What S3 takes as one object, and in how many parts.
+const MOST_BYTES: u64 = 5 << 40;
+const MOST_PARTS: u64 = 10_000;
 /// What is read at once where a reader goes on.
 const AHEAD: usize = 8 << 20;
 /// The longest answer that is no object.
@@ -58,6 +65,8 @@ pub struct Limits {
     pub request: Duration,
     /// Before the second attempt. Each further pause is four times as long.
     pub pause: Duration,
+    /// Bytes of a part. What is not longer goes in one request.
+    pub part: u64,
 }
 
 impl Default for Limits {
@@ -66,6 +75,7 @@ impl Default for Limits {
             connect: Duration::from_secs(5),
             request: Duration::from_secs(30),
             pause: Duration::from_millis(200),
+            part: 64 << 20,
         }
     }
 }
@@ -164,7 +174,9 @@ fn refused(status: u16, body: &str) -> Failed {
     let code = listing::text_of(body, "Code").unwrap_or_default();
     let message = listing::text_of(body, "Message").unwrap_or_default();
     let kind = match (status, code.as_str()) {
-        (401 | 403, _) => ErrorKind::PermissionDenied,
+        (401 | 403, _) | (400, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
+            ErrorKind::PermissionDenied
+        }
         (404, "NoSuchBucket") => ErrorKind::NotADirectory,
         (404, _) => ErrorKind::NotFound,
         _ => ErrorKind::Other,
@@ -222,9 +234,17 @@ impl Bucket {
         take: impl Fn(Response<Body>) -> Attempt<T>,
     ) -> io::Result<T> {
         let mut pause = self.limits.pause;
+        let mut renewed = false;
         for attempt in 1.. {
-            let (error, last) = match self.attempt(asked).and_then(&take) {
+            let keys = self.access.keys();
+            let (error, last) = match self.attempt(asked, &keys).and_then(&take) {
                 Ok(done) => return Ok(done),
+                Err(Failed::Final(e)) if e.kind() == ErrorKind::PermissionDenied => {
+                    if !std::mem::replace(&mut renewed, true) && self.access.has_newer(&keys) {
+                        continue;
+                    }
+                    (e, true)
+                }
                 Err(Failed::Final(e)) => (e, true),
                 Err(Failed::Passing(e)) => (e, attempt == ATTEMPTS),
             };
@@ -242,7 +262,7 @@ impl Bucket {
         unreachable!("the last attempt returns")
     }
 
-    fn attempt(&self, asked: &Asked<'_>) -> Attempt<Response<Body>> {
+    fn attempt(&self, asked: &Asked<'_>, keys: &Keys) -> Attempt<Response<Body>> {
         let stamp = sign::stamp(self.clock.unix_micros());
         let mut headers = vec![
             ("host", self.access.host_of(&self.place.bucket)),
@@ -255,14 +275,14 @@ impl Bucket {
         if let Some((from, n)) = asked.range {
             headers.push(("range", format!("bytes={from}-{}", from + n as u64 - 1)));
         }
-        if let Some(token) = &self.access.token {
+        if let Some(token) = &keys.token {
             headers.push(("x-amz-security-token", token.clone()));
         }
         headers.sort_unstable();
         let path = self.access.path(&self.place.bucket, &asked.key);
         let query = sign::query(&asked.query);
         let signature = sign::authorization(
-            &self.access.signer(),
+            &self.access.signer(keys),
             asked.method,
             &path,
             &query,
@@ -283,7 +303,7 @@ impl Bucket {
         }
         let limit = self.limits.request + Duration::from_secs(asked.bytes >> 20);
         let response = match asked.method {
-            "PUT" => self.run(request.body(asked.body), limit),
+            "PUT" | "POST" => self.run(request.body(asked.body), limit),
             _ => self.run(request.body(()), limit),
         };
         let mut response = response?;
@@ -385,19 +405,130 @@ impl Bucket {
     }
 }
 
+/// So many bytes at an offset, in one piece.
+fn gather(
+    piece: &mut dyn FnMut(u64, u64) -> io::Result<Vec<u8>>,
+    at: u64,
+    n: u64,
+) -> io::Result<Vec<u8>> {
+    let mut all = Vec::with_capacity(n as usize);
+    while (all.len() as u64) < n {
+        let have = all.len() as u64;
+        all.append(&mut piece(at + have, n - have)?);
+    }
+    Ok(all)
+}
+
+/// Uploads in parts.
+impl Bucket {
+    fn begin_upload(&self, name: &str) -> io::Result<String> {
+        let mut asked = Asked::new("POST", self.key(name));
+        asked.query.push(("uploads", String::new()));
+        self.request(&asked, |mut response| {
+            let id = listing::text_of(&text(&mut response)?, "UploadId");
+            let id = id.filter(|id| !id.is_empty());
+            id.ok_or_else(|| Failed::Final(io::Error::other("the answer names no upload")))
+        })
+    }
+
+    /// Sends a part: its tag.
+    fn put_part(&self, name: &str, id: &str, number: u64, bytes: &[u8]) -> io::Result<String> {
+        let mut asked = Asked::new("PUT", self.key(name));
+        asked.query.push(("partNumber", number.to_string()));
+        asked.query.push(("uploadId", id.to_owned()));
+        (asked.body, asked.bytes) = (bytes, bytes.len() as u64);
+        self.request(&asked, |mut response| {
+            let tag = response.headers().get("etag");
+            let tag = tag.and_then(|t| t.to_str().ok()).map(str::to_owned);
+            text(&mut response)?;
+            tag.ok_or_else(|| Failed::Final(io::Error::other("the answer to a part has no tag")))
+        })
+    }
+
+    /// Makes the object of its parts.
+    fn end_upload(&self, name: &str, id: &str, tags: &[String], len: u64) -> io::Result<()> {
+        let mut body = String::from("<CompleteMultipartUpload>");
+        for (n, tag) in tags.iter().enumerate() {
+            let number = n + 1;
+            body += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>");
+        }
+        body += "</CompleteMultipartUpload>";
+        let mut asked = Asked::new("POST", self.key(name));
+        asked.query.push(("uploadId", id.to_owned()));
+        (asked.body, asked.bytes) = (body.as_bytes(), len);
+        let done = self.request(&asked, |mut response| {
+            let said = text(&mut response)?;
+            // The answer begins before the parts are put together, so what fails then comes as 200, too.
+            match said.contains("<CompleteMultipartUploadResult") {
+                true => Ok(()),
+                false => Err(refused(500, &said)),
+            }
+        });
+        match done {
+            // An attempt before, whose answer was lost, may have done it.
+            Err(e) if e.kind() == ErrorKind::NotFound && self.len(name).is_ok_and(|l| l == len) => {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn upload(
+        &self,
+        name: &str,
+        len: u64,
+        piece: &mut dyn FnMut(u64, u64) -> io::Result<Vec<u8>>,
+    ) -> io::Result<()> {
+        let part = self.limits.part.max(len.div_ceil(MOST_PARTS));
+        let id = self.begin_upload(name)?;
+        let mut tags = Vec::new();
+        let mut send = || {
+            for at in (0..len).step_by(part as usize) {
+                let bytes = gather(piece, at, part.min(len - at))?;
+                tags.push(self.put_part(name, &id, tags.len() as u64 + 1, &bytes)?);
+            }
+            self.end_upload(name, &id, &tags, len)
+        };
+        let sent = send();
+        if sent.is_err() {
+            let mut asked = Asked::new("DELETE", self.key(name));
+            asked.query.push(("uploadId", id.clone()));
+            // What is left then is for the bucket's rule.
+            _ = self.request(&asked, |mut response| text(&mut response).map(drop));
+        }
+        sent
+    }
+}
+
 impl Objects for Bucket {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let len = bytes.len() as u64;
-        if len > MOST_BYTES {
-            let what = format!(
-                "{name} has {len} bytes, and a bucket takes {MOST_BYTES} in one request; uploads in parts are not built"
-            );
-            return Err(io::Error::new(ErrorKind::FileTooLarge, what));
+        if len > self.limits.part {
+            let piece = |at: u64, n: u64| Ok(bytes[at as usize..(at + n) as usize].to_vec());
+            return self.put_pieces(name, len, &mut { piece });
         }
         self.forget(name);
         let mut asked = Asked::new("PUT", self.key(name));
         (asked.body, asked.bytes) = (bytes, len);
         self.request(&asked, |mut response| text(&mut response).map(drop))
+    }
+
+    fn put_pieces(
+        &self,
+        name: &str,
+        len: u64,
+        piece: &mut dyn FnMut(u64, u64) -> io::Result<Vec<u8>>,
+    ) -> io::Result<()> {
+        if len > MOST_BYTES {
+            let what =
+                format!("{name} has {len} bytes, and a bucket takes objects of {MOST_BYTES}");
+            return Err(io::Error::new(ErrorKind::FileTooLarge, what));
+        }
+        if len <= self.limits.part {
+            return self.put(name, &gather(piece, 0, len)?);
+        }
+        self.forget(name);
+        self.upload(name, len, piece)
     }
 
     fn read(&self, name: &str, buf: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -293,6 +293,14 @@ settings! {
         #[arg(long, value_name = "HOST:PORT", env = "CANON_CLUSTER_ADDRESS")]
         address => cluster_address: Option<String>;
     }
+    section backup Backup {
+        /// How often a base, that is a whole checkpoint, is made in the archive, such as 24h; none: each checkpoint is archived
+        #[arg(long, value_name = "TIME", env = "CANON_BACKUP_EVERY")]
+        every => backup_every: Option<String> = "";
+        /// What is kept there: so many bases, such as 7, or what restores each moment of a time, such as 7d; none: all
+        #[arg(long, value_name = "N|TIME", env = "CANON_BACKUP_KEEP")]
+        keep => backup_keep: Option<String> = "";
+    }
     section replication Replication {
         /// How the log goes to a replica on this host: auto (into a ring in shared memory), message
         #[arg(long, value_name = "HOW", env = "CANON_REPLICATION_RING")]

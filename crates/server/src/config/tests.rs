@@ -2,6 +2,7 @@
 
 use super::*;
 use base::units::{duration, size};
+use wal::retention::Keep;
 
 fn of(text: &str) -> Result<Config> {
     let file: File = toml::from_str(text).map_err(|e| Error::internal(e.to_string()))?;
@@ -39,6 +40,7 @@ fn the_commented_file_says_the_defaults() {
     assert_eq!(said.log_level, default.log_level);
     assert_eq!(said.synchronous_replicas, default.synchronous_replicas);
     assert_eq!(said.wal_keep_bytes, default.wal_keep_bytes);
+    assert_eq!(said.backup, default.backup);
     assert_eq!(said.replay_workers, default.replay_workers);
     assert_eq!(said.shared_memory, default.shared_memory);
     assert_eq!(said.log_ring, default.log_ring);
@@ -49,6 +51,37 @@ fn the_commented_file_says_the_defaults() {
         default.replay_policy.to_string()
     );
     assert!(of(COMMENTED).is_ok());
+}
+
+#[test]
+fn a_schedule_of_backups_needs_an_archive() {
+    let archive = "archive = \"file:///b\"\n";
+    let read = |text: &str| of(&format!("{archive}[backup]\n{text}"));
+    assert_eq!(of(archive).unwrap().backup, None);
+    let backup = read("every = \"24h\"\nkeep = \"7d\"")
+        .unwrap()
+        .backup
+        .unwrap();
+    assert_eq!(backup.every, Duration::from_secs(86_400));
+    assert_eq!(backup.keep, Keep::Time(7 * 86_400_000_000));
+    let backup = read("every = \"1h\"\nkeep = \"3\"")
+        .unwrap()
+        .backup
+        .unwrap();
+    assert_eq!(backup.keep, Keep::Bases(3));
+    let backup = read("every = \"1h\"").unwrap().backup.unwrap();
+    assert_eq!(backup.keep, Keep::All);
+    for (text, why) in [
+        ("every = \"soon\"", "backup.every"),
+        ("every = \"10ms\"", "at least 1s"),
+        ("every = \"1h\"\nkeep = \"0\"", "a number of backups"),
+        ("keep = \"3\"", "it needs backup.every"),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+    let error = of("[backup]\nevery = \"1h\"").unwrap_err().to_string();
+    assert!(error.contains("it needs archive"), "{error}");
 }
 
 /// `a = 1`, or `# a = 1` in the commented file: the keys, with their sections before them.

@@ -191,6 +191,19 @@ struct Archive {
     waiting_bytes: u64,
     segments: u64,
     failures: u64,
+    backups: Option<BackupsSeen>,
+}
+
+/// A schedule of backups. Times are seconds since 1970.
+#[derive(Serialize)]
+struct BackupsSeen {
+    bases: usize,
+    newest: Option<u64>,
+    since: Option<u64>,
+    /// Bytes so far of the one that is being made.
+    under_way: Option<u64>,
+    failures: u64,
+    failed: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -265,6 +278,18 @@ pub fn collect(metrics: &Metrics, keys: bool) -> Data {
         waiting_bytes: a.waiting(),
         segments: a.copied(),
         failures: a.failures(),
+        backups: a
+            .backups
+            .as_ref()
+            .and_then(|b| b.seen())
+            .map(|b| BackupsSeen {
+                bases: b.bases,
+                newest: b.newest.map(|t| t / 1_000_000),
+                since: b.since.map(|t| t / 1_000_000),
+                under_way: b.under_way,
+                failures: b.failures,
+                failed: b.failed.as_deref().map(cut),
+            }),
     });
     data.site = place.site.as_ref().map(|site| SiteSeen {
         committed: n(&site.stats.committed),

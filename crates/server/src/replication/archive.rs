@@ -7,12 +7,15 @@
 //! in the archive, or until `wal_keep_bytes` of them wait. A primary writes below its term, so two that believe to be the primary do not
 //! disturb each other.
 //!
-//! `file:///DIR` is a directory, a mounted file system say. `s3://BUCKET/PREFIX` is a bucket (`crate::bucket`; docs/decisions/0037).
+//! `file:///DIR` is a directory, a mounted file system say. `s3://BUCKET/PREFIX` is a bucket (`crate::bucket`; docs/decisions/0037, 0041).
 //!
 //! With the log go marks, `MARK_EVERY` and while commits come: which position had been published at which time. A restore to a time goes by them.
 //!
-//! Left out on purpose: removing old log from the archive (`canon backup --keep`), and making a data directory from it (`canon restore`).
+//! Where there is a schedule, checkpoints are its affair (`backups`): this task copies log and marks then.
+//!
+//! Left out on purpose: removing old log from the archive (`backups`, `canon backup prune`), and making a data directory from it (`canon restore`).
 
+use super::backups::{Backups, Schedule};
 use crate::bucket::{Access, Bucket, Limits, Place};
 use base::{Error, Position, Result, SqlState, Watermark};
 use env::{Clock, Env};
@@ -124,7 +127,9 @@ pub struct Archiving {
     archive: Archive,
     node: Arc<Node>,
     clock: Arc<dyn Clock>,
-    /// Checkpoints that stay in the archive.
+    /// Those of a schedule, which copy the checkpoints then.
+    pub backups: Option<Arc<Backups>>,
+    /// Checkpoints that stay in the archive without one.
     keep: usize,
     /// The last mark, and when it was made (monotonic).
     mark: Mutex<(Position, Option<Duration>)>,
@@ -147,23 +152,35 @@ impl Archiving {
     /// Of a node that has an archive.
     pub fn of(
         place: &Option<Destination>,
+        schedule: Option<Schedule>,
         env: &Env,
         node: &Arc<Node>,
     ) -> Result<Option<Arc<Archiving>>> {
         let place = place.as_ref();
         place
-            .map(|p| Archiving::new(p, env, node.clone()).map(Arc::new))
+            .map(|p| Archiving::new(p, schedule, env, node.clone()).map(Arc::new))
             .transpose()
     }
 
-    fn new(place: &Destination, env: &Env, node: Arc<Node>) -> Result<Archiving> {
-        let archive = Archive::new(objects(&place.url)?, node.cluster());
+    fn new(
+        place: &Destination,
+        schedule: Option<Schedule>,
+        env: &Env,
+        node: Arc<Node>,
+    ) -> Result<Archiving> {
+        let objects = objects(&place.url)?;
+        let archive = Archive::new(objects.clone(), node.cluster());
         node.shipping().begin_archiving();
+        let backups = schedule.map(|s| {
+            let (node, env) = (node.clone(), env.clone());
+            Arc::new(Backups::new(&place.url, objects, node, env, s))
+        });
         Ok(Archiving {
             url: place.url.clone(),
             archive,
             node,
             clock: env.clock.clone(),
+            backups,
             keep: place.checkpoints as usize,
             mark: Mutex::default(),
             settled: Mutex::default(),
@@ -239,6 +256,11 @@ impl Archiving {
             self.archive.note_begin(term, &node.terms()).map_err(said)?;
             self.begun.store(term, Ordering::Relaxed);
         }
+        // Before a checkpoint, which may be refused for as long as the log is taken.
+        self.mark(term).map_err(said)?;
+        if self.backups.is_some() {
+            return Ok(());
+        }
         if let Some(newest) = node.dir().latest_checkpoint().map_err(said)? {
             let this = (term, newest.manifest().number);
             if *self.checkpoint.lock() != this {
@@ -249,7 +271,7 @@ impl Archiving {
                 *self.checkpoint.lock() = this;
             }
         }
-        self.mark(term).map_err(said)
+        Ok(())
     }
 
     /// Copies the segments that are finished and absent there.

@@ -13,6 +13,7 @@
 //! both      site.rs           a site's changes go to be certified; verdicts come back
 //!           ask.rs              how far its replicas are, before it serves
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
+//!           backups.rs          a base in the archive every so often, and what is removed there
 //! both      membership.rs     the cluster's secret, by which nodes know each other;  herald.rs  a primary's term is told to those that are known
 //!           members.rs        how a connection of the control plane is answered
 //!           copy_both.rs        messages over CopyData
@@ -25,6 +26,7 @@
 mod accept;
 pub mod archive;
 pub mod ask;
+pub mod backups;
 pub mod bootstrap;
 mod commands;
 pub mod copy_both;

@@ -283,8 +283,18 @@ function archive(d) {
     add('Finished log that is not in the archive', bytes(d.archive.waiting_bytes));
     add('Segments copied since the start', whole(d.archive.segments));
     add('Failures', whole(d.archive.failures), d.archive.failures ? 'bad' : '');
+    const b = d.archive.backups;
+    if (b) {
+      const at = (t) => (t == null ? 'none yet' : new Date(t * 1000).toISOString().replace('.000', ''));
+      add('Backups in the archive that were read whole', whole(b.bases));
+      add('The newest', at(b.newest));
+      add('A restore goes back to', at(b.since));
+      if (b.under_way != null) add('Copied and read by the backup under way', bytes(b.under_way));
+      if (b.failures) add('Backups that failed', whole(b.failures), b.failed == null ? '' : 'bad');
+      if (b.failed != null) add('Why the last one failed', b.failed, 'bad');
+    }
   } else {
-    all.push(el('p', {}, 'No continuous archive is configured. Backups made by canon backup are not known to the server.'));
+    all.push(el('p', {}, 'No archive is configured. Backups made by canon backup are not known to the server.'));
   }
   if (d.counters) add('Checkpoints since the start', whole(d.counters.checkpoints));
   if (d.site) {
