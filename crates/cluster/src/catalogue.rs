@@ -146,6 +146,25 @@ pub enum Command {
     Took { node: NodeId, term: u64 },
 }
 
+impl Command {
+    /// All terms of the data that it names.
+    pub(crate) fn terms(&self) -> Vec<u64> {
+        match *self {
+            Command::Found { term, .. }
+            | Command::Degrade { term, .. }
+            | Command::Covered { term, .. }
+            | Command::HandOver { term, .. }
+            | Command::Name { term, .. }
+            | Command::Took { term, .. } => vec![term],
+            Command::Begin { after, above } => vec![after, above],
+            Command::Join { .. }
+            | Command::Leave { .. }
+            | Command::Set { .. }
+            | Command::Restore => vec![],
+        }
+    }
+}
+
 /// Why a command changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refused {

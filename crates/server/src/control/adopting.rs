@@ -22,10 +22,11 @@
 //! Left out on purpose: the witness, which joins by itself.
 
 use super::joining::join;
-use super::words::{LEASES, NO_LEASES, Question, system};
+use super::words::{NO_LEASES, system};
 use super::{Outsider, Seat};
 use crate::replication::{Place, Primary};
 use ::cluster::NodeId;
+use ::cluster::question::{LEASES, Question};
 use base::{Error, Result, SqlState};
 use futures::future::join_all;
 use node::Role;

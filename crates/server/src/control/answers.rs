@@ -3,14 +3,12 @@
 use super::Seat;
 use super::outsider::takes_no_part;
 use super::settings::written;
-use super::words::{
-    ASKED, Identity, Joined, Joining, LEASES, NO_LEASES, OF_MEMBER, Question, level, system,
-    wait_for,
-};
+use super::words::{Identity, NO_LEASES, system, wait_for};
 use crate::replication::Place;
 use crate::replication::members::{MemberSeen, Members, Together};
 use ::cluster::catalogue::MOST_VOTERS;
 use ::cluster::failover::stands_in_the_way;
+use ::cluster::question::{Asked, Joined, Joining, LEASES, Question, level};
 use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Obstacle, Phase, Policies, Refused};
 use base::{Error, Result, SqlState};
 use futures::future::BoxFuture;
@@ -205,14 +203,14 @@ impl Seat {
     }
 
     async fn reply(self: Arc<Self>, question: Vec<u8>) -> Result<Vec<u8>> {
-        match question.split_first() {
-            Some((&OF_MEMBER, _)) if env::fault::planted("join.unheard") => Err(takes_no_part()),
-            Some((&OF_MEMBER, message)) => {
+        match Asked::decode(&question).map_err(system)? {
+            Asked::OfMember(_) if env::fault::planted("join.unheard") => Err(takes_no_part()),
+            Asked::OfMember(message) => {
                 let member = self.member.get();
                 let member = member.ok_or_else(|| system("this node is no member"))?;
                 member.ear().hear(message).await.map_err(system)
             }
-            Some((&ASKED, question)) => match serde_json::from_slice(question).map_err(system)? {
+            Asked::Question(question) => match question {
                 // As a build without it says.
                 Question::Adopt { .. } if env::fault::planted("adopt.unknown") => {
                     Err(takes_no_part())
@@ -249,7 +247,6 @@ impl Seat {
                     serde_json::to_vec(&joined).map_err(system)
                 }
             },
-            _ => Err(system("a question that is not known here")),
         }
     }
 

@@ -4,10 +4,11 @@
 
 use super::Seat;
 use super::seat::with_wanted;
-use super::words::{Identity, Joined, Joining, Question, level, system};
+use super::words::{Identity, system};
 use crate::config::Config;
 use crate::replication::members::Members;
 use crate::replication::{Place, Primary, bootstrap};
+use ::cluster::question::{Joined, Joining, Question, level};
 use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Phase};
 use base::{Error, Result, SqlState};
 use std::sync::Arc;

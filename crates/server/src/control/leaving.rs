@@ -11,8 +11,9 @@
 
 use super::Seat;
 use super::seat::{LEFT, keep};
-use super::words::{Joined, Question, system};
+use super::words::system;
 use ::cluster::catalogue::MOST_VOTERS;
+use ::cluster::question::{Joined, Question};
 use ::cluster::{Command, NodeId, Phase, Refused};
 use base::{Error, Result, SqlState};
 use sql::engine::{CheckCancelled, MembershipChange};

@@ -2,10 +2,11 @@
 
 use super::Outsider;
 use super::roads::Roads;
-use super::words::{Identity, Joined, Question, Watched, system};
+use super::words::{Identity, Watched, system};
 use crate::config::Config;
 use crate::replication::{Membership, Place, Primary, Target};
 use ::cluster::consensus::{Carried, LOG};
+use ::cluster::question::{Asked, Joined, Question};
 use ::cluster::{Carry, Catalogue, Kind, NodeId, Phase, RunningMember, Terms, Timing};
 use base::{Error, Result, SqlState};
 use env::Env;
@@ -455,7 +456,7 @@ impl Seat {
         question: &Question,
     ) -> Result<T> {
         let node = self.node_at(address)?;
-        let answer = self.roads.ask(&node, &question.to_bytes()?).await?;
+        let answer = self.roads.ask(&node, &question.encode()).await?;
         serde_json::from_slice(&answer).map_err(system)
     }
 
@@ -522,7 +523,7 @@ impl Carry for Ways {
             let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("no member {to}"));
             let address = member.map(|m| m.address.clone()).ok_or_else(unknown)?;
             let node = self.0.node_at(&address).map_err(io::Error::other)?;
-            let question = Question::of_member(message);
+            let question = Asked::OfMember(&message).encode();
             let (seat, to) = (self.0.clone(), node.address());
             // The consensus gives a message up soon, on a busy machine before its connection is made. The task goes on, so that the next message finds
             // a connection.

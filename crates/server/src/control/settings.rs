@@ -16,8 +16,9 @@
 //! Left out on purpose: `failover.lease`, which holds from the founding on, and whether sites may lead, as sites are no members.
 
 use super::Seat;
-use super::words::{Question, SETTINGS, system};
+use super::words::system;
 use crate::config::{Said, max_loss};
+use ::cluster::question::{Question, SETTINGS};
 use ::cluster::{Catalogue, Command, Policies, Refused};
 use base::{Error, Result, SqlState};
 use futures::future::join_all;
