@@ -172,13 +172,13 @@ impl Seat {
                         .hint("Start it without --replica-of."));
                 }
                 Some(_) => warn!(
-                    "replica_of is not taken, and can be left out: this server was taken into a cluster, whose members agree whom it follows"
+                    "--replica-of is not taken, and can be left out: this server was taken into a cluster, whose members agree whom it follows"
                 ),
                 None if config.site => info!(
-                    "this site follows by hand (replica_of): with join in its place it follows whichever server the members of a cluster have made the primary"
+                    "this site follows by hand (--replica-of): with --join in its place it follows whichever server the members of a cluster have made the primary"
                 ),
                 None => info!(
-                    "this server follows by hand (replica_of): join in its place makes it a member of a cluster that runs itself, and canon cluster adopt takes it in while it runs"
+                    "this server follows by hand (--replica-of): --join in its place makes it a member of a cluster that runs itself, and canon cluster adopt takes it in while it runs"
                 ),
             }
         }
