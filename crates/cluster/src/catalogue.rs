@@ -51,6 +51,9 @@ pub struct Member {
     /// `HOST:PORT` under which the other members reach it.
     pub address: String,
     pub kind: Kind,
+    /// The level of its build ([`crate::question::LEVEL`]) as it said it last; 0: it never said one.
+    #[serde(default)]
+    pub level: u32,
 }
 
 impl Member {

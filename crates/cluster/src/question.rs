@@ -28,8 +28,13 @@ pub enum Question {
     Primary { you: String },
     /// Which node leads the data, and where the members are: a site asks that, which is none of them. Answered with a [`Guidance`].
     Guide { you: String },
-    /// Whether the node of this number is a member. Answered with a [`Joined`].
-    IsMember { node: NodeId },
+    /// Whether the node of this number is a member. Each member asks the consensus leader so now and then, and says its [`LEVEL`] with it; builds before say
+    /// none. Answered with a [`Joined`].
+    IsMember {
+        node: NodeId,
+        #[serde(default)]
+        level: u32,
+    },
     /// To the primary: this member is to be the next one. Answered, with nothing, when the members have been told.
     HandOver { to: NodeId },
     /// A node wants to be a member. Answered with a [`Joined`].

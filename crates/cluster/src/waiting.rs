@@ -105,6 +105,7 @@ mod tests {
             name: name.into(),
             address: format!("{name}:1"),
             kind: Kind::Server,
+            level: 0,
         };
         let founded = Command::Found {
             node: 1,

@@ -151,6 +151,7 @@ fn member(id: NodeId) -> Member {
         name: format!("n{id}"),
         address: format!("n{id}:5433"),
         kind: Kind::Server,
+        level: 0,
     }
 }
 

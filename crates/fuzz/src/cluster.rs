@@ -60,7 +60,7 @@ fn framed(bodies: &[u8]) -> Vec<u8> {
     file
 }
 
-const NODE: &str = r#"{"name":"a","address":"a:1","kind":"Server"}"#;
+const NODE: &str = r#"{"name":"a","address":"a:1","kind":"Server","level":2}"#;
 const ID: &str = r#"{"leader_id":{"term":1,"node_id":1},"index":1}"#;
 const VOTE: &str = r#"{"leader_id":{"term":1,"node_id":1},"committed":true}"#;
 
@@ -150,6 +150,7 @@ pub fn words_seeds() -> Vec<Vec<u8>> {
         r#"Q"RunsItself""#.to_owned(),
         r#"Q{"Primary":{"you":"a:1"}}"#.to_owned(),
         r#"Q{"Guide":{"you":"a:1"}}"#.to_owned(),
+        r#"Q{"IsMember":{"node":7,"level":2}}"#.to_owned(),
         r#"Q{"IsMember":{"node":7}}"#.to_owned(),
         r#"Q{"HandOver":{"to":7}}"#.to_owned(),
         format!(r#"Q{{"Join":{{"you":"a:1","node":7,"member":{NODE},"level":2}}}}"#),

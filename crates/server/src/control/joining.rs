@@ -280,6 +280,7 @@ async fn tell_own_consensus(seat: &Seat, member: &Member) -> Option<Result<Optio
         return None;
     }
     let (node, member) = (me, member.clone());
+    let _one = seat.noting.lock().await;
     Some(
         match running.propose(Command::Join { node, member }).await {
             Some(Ok(())) => Ok(None),

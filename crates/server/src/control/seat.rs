@@ -63,6 +63,8 @@ pub struct Seat {
     pub(super) fits: Mutex<()>,
     /// Only one founds the cluster.
     pub(super) founding: tokio::sync::Mutex<()>,
+    /// At the consensus leader, one changes what is known of a member at a time.
+    pub(super) noting: tokio::sync::Mutex<()>,
     /// The server is to start again, as what [`Seat::arrange`] says then.
     pub(super) moved: watch::Sender<bool>,
     /// The node is no member any more.
@@ -228,6 +230,7 @@ impl Seat {
             changing: Mutex::default(),
             fits: Mutex::default(),
             founding: tokio::sync::Mutex::default(),
+            noting: tokio::sync::Mutex::default(),
             moved: watch::channel(false).0,
             left: watch::channel(false).0,
             ended: watch::channel(None).0,

@@ -59,6 +59,10 @@ fn unknown() -> u64 {
 pub const NO_LEASES: &str =
     "the cluster has set failover.lease, and the build of this server does not know that";
 
+/// Why a server of a lower level than [`SETTINGS`](::cluster::question::SETTINGS) cannot be a member now.
+pub const NO_MAINTENANCE: &str =
+    "maintenance is on, and the build of this server does not know that";
+
 /// What is remembered between two looks at the data.
 #[derive(Default)]
 pub struct Watched {
