@@ -48,7 +48,7 @@ impl Answers {
     /// The answer to the challenge of this kind.
     fn to(&mut self, kind: u32, challenge: &[u8]) -> Vec<u8> {
         match self {
-            Answers::Nothing => panic!("authentication of kind {kind}"),
+            Answers::Nothing => Vec::new(),
             Answers::Again(said) => said.next().unwrap_or_default(),
             Answers::As(asker) if kind == 10 => {
                 let first = asker.introduction();
