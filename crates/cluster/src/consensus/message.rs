@@ -104,13 +104,12 @@ fn logs(all: impl IntoIterator<Item = Last>) -> io::Result<()> {
 
 /// Entries behind this one.
 fn entries(before: Option<LogId<NodeId>>, all: &[Entry]) -> io::Result<()> {
-    let mut next = before.map_or(0, |id| id.index + 1);
-    for entry in all {
+    let first = before.map_or(0, |id| id.index + 1);
+    for (index, entry) in (first..).zip(all) {
         logs([Some(entry.log_id)])?;
-        if entry.log_id.index != next {
+        if entry.log_id.index != index {
             return Err(refused("entries that do not follow each other"));
         }
-        next += 1;
         if let EntryPayload::Normal(command) = &entry.payload {
             checked(command.terms())?;
         }
