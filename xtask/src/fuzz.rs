@@ -8,11 +8,14 @@
 use crate::step;
 use crate::{Result, command, sanitize};
 
-const USAGE: &str = "cargo xtask fuzz [row|log|schema|ship|peers|proof|region|wire] [--seconds 60]";
+const USAGE: &str = "cargo xtask fuzz [TARGET…] [--seconds 60]   (no TARGET: all of them)";
 
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions";
+
+/// The largest piece of memory that a target may ask for. libFuzzer's inputs have some kilobytes.
+const MOST_MIB: u32 = 64;
 
 pub fn main(args: &[String]) -> Result<()> {
     let (mut wanted, mut seconds) = (Vec::new(), 60u32);
@@ -32,7 +35,10 @@ pub fn main(args: &[String]) -> Result<()> {
         wanted = known.clone();
     }
     if let Some(other) = wanted.iter().find(|w| !known.contains(w)) {
-        return Err(format!("no target `{other}`\n{USAGE}"));
+        return Err(format!(
+            "no target `{other}` of {}\n{USAGE}",
+            known.join(", ")
+        ));
     }
     let host = sanitize::nightly()?;
     let directory = command::target_dir().join("fuzz");
@@ -59,6 +65,8 @@ pub fn main(args: &[String]) -> Result<()> {
         let mut fuzz = std::process::Command::new(&program);
         fuzz.env("CANON_FUZZ_TARGET", &target);
         fuzz.arg(format!("-max_total_time={seconds}"));
+        // A small input asks for no large memory.
+        fuzz.arg(format!("-malloc_limit_mb={MOST_MIB}"));
         fuzz.arg(format!(
             "-artifact_prefix={}/{target}-",
             directory.display()

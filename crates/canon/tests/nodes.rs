@@ -616,6 +616,51 @@ async fn only_a_proof_deposes() {
     assert_eq!(refused(&c, "INSERT INTO t VALUES (1)").await.0, "25006");
 }
 
+/// What opens a door between nodes: the cluster's secret, for this cluster, on this connection. A login of a client opens none.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_node_of_this_cluster_proves_itself_and_only_once() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    let sql = "CREATE TABLE t (v int); CREATE ROLE visitor LOGIN";
+    rows(&c, sql).await;
+    let (cluster, term, _) = seen(&c).await;
+    let member = Proof::member("a", term);
+    let modes = ["control", "terms", "canon", "forward"];
+    let mut heard = Vec::new();
+    for mode in modes {
+        let peer = RawPeer::connect(&p, "canon", mode, cluster, &member);
+        heard.push(peer.expect("a node of the cluster").said);
+    }
+    for (mode, said) in modes.into_iter().zip(&heard) {
+        // A client has no door of nodes, whichever its rights are. `canon` is the superuser's mode to read the log as a stranger.
+        let clients = [("visitor", true), ("canon", mode != "canon")];
+        for (user, closed) in clients {
+            let client = RawPeer::connect(&p, user, mode, cluster, &Proof::None).err();
+            assert_eq!(client.is_some(), closed, "{mode}, {user}: {client:?}");
+        }
+        for (who, cluster, proof) in [
+            ("another secret", cluster, Proof::forged("a", term)),
+            ("another cluster", cluster ^ 1, member.clone()),
+        ] {
+            let refused = RawPeer::connect(&p, "canon", mode, cluster, &proof).err();
+            let (code, message) = refused.unwrap_or_else(|| panic!("{mode}: {who} is let in"));
+            assert_eq!(code, "28000", "{mode}, {who}: {message}");
+        }
+        // A listener that has the whole exchange says the same again: each connection is asked anew.
+        let refused = RawPeer::replay(&p, "canon", mode, "a", said).err();
+        let (code, message) = refused.unwrap_or_else(|| panic!("{mode}: it is heard twice"));
+        assert_eq!(code, "28000", "{mode}, said again: {message}");
+        for other in modes.into_iter().filter(|other| *other != mode) {
+            let refused = RawPeer::replay(&p, "canon", other, "a", said).err();
+            assert!(refused.is_some(), "what was said for {mode} opens {other}");
+        }
+    }
+    leads(&c).await;
+}
+
 /// Sessions have all places of a primary, and their commits wait for a replica that has to connect first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_gets_the_log_of_a_primary_that_is_full() {

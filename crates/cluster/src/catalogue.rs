@@ -51,6 +51,9 @@ pub struct Member {
     /// `HOST:PORT` under which the other members reach it.
     pub address: String,
     pub kind: Kind,
+    /// The level of its build ([`crate::question::LEVEL`]) as it said it last; 0: it never said one.
+    #[serde(default)]
+    pub level: u32,
 }
 
 impl Member {
@@ -144,6 +147,25 @@ pub enum Command {
     },
     /// A leader of higher term is there, promoted by hand.
     Took { node: NodeId, term: u64 },
+}
+
+impl Command {
+    /// All terms of the data that it names.
+    pub(crate) fn terms(&self) -> Vec<u64> {
+        match *self {
+            Command::Found { term, .. }
+            | Command::Degrade { term, .. }
+            | Command::Covered { term, .. }
+            | Command::HandOver { term, .. }
+            | Command::Name { term, .. }
+            | Command::Took { term, .. } => vec![term],
+            Command::Begin { after, above } => vec![after, above],
+            Command::Join { .. }
+            | Command::Leave { .. }
+            | Command::Set { .. }
+            | Command::Restore => vec![],
+        }
+    }
 }
 
 /// Why a command changed nothing.

@@ -194,7 +194,7 @@ impl Failover {
     /// others have answered. So are others than the one that would be named (`best`), if that could not lead before.
     fn waits_for_all(&self, catalogue: &Catalogue, before: NodeId, best: NodeId, now: u64) -> bool {
         let term = self.own.unwrap_or(0);
-        let overtakes = self.above > 0 && self.above + 1 == term;
+        let overtakes = self.above > 0 && self.above.checked_add(1) == Some(term);
         let limit = match (overtakes, catalogue.promised()) {
             (true, _) => BY_HAND,
             _ if self.failed(best) > 0 => UNABLE,

@@ -9,6 +9,8 @@
 //! elections   when a member stands for election as the consensus leader
 //! consensus   the log that carries commands, by openraft, over this project's disk
 //! member      one running member: all of these, and a copy of the data
+//! word        what members say to each other, as bytes
+//! question    what nodes ask each other that may be no members, as bytes
 //! ```
 //! The first six decide purely. They take events with the time of the caller's own clock and return what is to be done. The safety of commits rests on terms and
 //! promises; clocks protect only reads at a primary that is cut off.
@@ -21,8 +23,10 @@ pub mod elections;
 pub mod failover;
 pub mod leases;
 pub mod member;
+pub mod question;
 pub mod standing;
 pub mod waiting;
+pub mod word;
 
 pub use catalogue::{Catalogue, Command, Kind, Lost, Member, NodeId, Phase, Policies, Refused};
 pub use consensus::{Carry, Consensus};

@@ -10,7 +10,6 @@
 
 use env::Clock;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
@@ -27,6 +26,7 @@ use crate::failover::{Action, Failover, Obstacle};
 use crate::leases::{Holder, Request, Terms};
 use crate::standing::Answer;
 use crate::waiting::{Seen, Waiting};
+use crate::word::{Said, Word};
 
 /// How long an election may take: a silence, and some tries.
 const ELECTION: Duration = Duration::from_secs(4);
@@ -77,24 +77,6 @@ pub trait Data: Send + Sync + 'static {
     fn holds_until(&self, _term: u64, _until: u64) {}
 }
 
-/// Between members. The first byte of a message says which it is.
-#[derive(Debug, Serialize, Deserialize)]
-enum Word {
-    /// To the consensus leader: answered with whether it is granted. Builds before want to know where the log ends.
-    Lease { request: Request, end: u64 },
-    /// To the consensus leader: answered with what the catalogue said to it, or nothing.
-    Propose(Command),
-    /// To the consensus leader: answered with whether a majority has confirmed it now.
-    Confirm,
-    /// To a copy: answered with its [`Answer`].
-    Promise { term: u64 },
-    /// To the consensus leader: answered with the members that it reaches.
-    Reach,
-}
-
-const CONSENSUS: u8 = b'C';
-const WORD: u8 = b'W';
-
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -112,8 +94,7 @@ struct Marked {
 
 impl Carry for Marked {
     fn carry(&self, to: NodeId, message: Vec<u8>) -> Carried<'_> {
-        let mut marked = vec![CONSENSUS];
-        marked.extend(message);
+        let marked = Said::Consensus(&message).encode();
         Box::pin(async move {
             let answer = self.carry.carry(to, marked).await?;
             self.heard.0.lock().insert(to, self.clock.boot_nanos());
@@ -380,13 +361,9 @@ pub struct Ear(Arc<Inner>);
 impl Ear {
     /// The answer to one message.
     pub async fn hear(&self, message: &[u8]) -> io::Result<Vec<u8>> {
-        match message.split_first() {
-            Some((&CONSENSUS, rest)) => self.0.consensus.hear(rest).await,
-            Some((&WORD, rest)) => {
-                let word = serde_json::from_slice(rest).map_err(io::Error::other)?;
-                self.0.answer(word).await
-            }
-            _ => Err(io::ErrorKind::InvalidData.into()),
+        match Said::decode(message)? {
+            Said::Consensus(message) => self.0.consensus.hear(message).await,
+            Said::Word(word) => self.0.answer(word).await,
         }
     }
 }
@@ -705,7 +682,8 @@ impl Inner {
             return;
         }
         self.asking.lock().insert((node, term), now);
-        let answer: Option<Answer> = self.ask(node, Word::Promise { term }).await;
+        let answer = self.send(node, Word::Promise { term }).await;
+        let answer = answer.and_then(|a| Answer::decode(&a).ok());
         self.asking
             .lock()
             .retain(|(n, of), _| *n != node || *of > term);
@@ -747,13 +725,18 @@ impl Inner {
         to: NodeId,
         word: Word,
     ) -> Option<T> {
+        let answer = self.send(to, word).await?;
+        serde_json::from_slice(&answer).ok()
+    }
+
+    /// The bytes of the answer.
+    async fn send(self: &Arc<Inner>, to: NodeId, word: Word) -> Option<Vec<u8>> {
         let answer = if to == self.me {
             Box::pin(self.answer(word)).await
         } else {
-            let mut message = vec![WORD];
-            message.extend(serde_json::to_vec(&word).ok()?);
+            let message = Said::Word(word).encode();
             self.carry.carry(to, message).await
         };
-        serde_json::from_slice(&answer.ok()?).ok()
+        answer.ok()
     }
 }

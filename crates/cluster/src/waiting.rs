@@ -79,7 +79,9 @@ impl Waiting {
     }
 
     fn is_over(&self, catalogue: &Catalogue, now: u64) -> bool {
-        let after = catalogue.degrade_after().map(|ms| ms * 1_000_000);
+        let after = catalogue
+            .degrade_after()
+            .map(|ms| ms.saturating_mul(1_000_000));
         match (self.since, after) {
             (Some(since), Some(after)) => now.saturating_sub(since) >= after,
             _ => false,
@@ -103,6 +105,7 @@ mod tests {
             name: name.into(),
             address: format!("{name}:1"),
             kind: Kind::Server,
+            level: 0,
         };
         let founded = Command::Found {
             node: 1,
@@ -162,6 +165,25 @@ mod tests {
             assert_eq!(proposed.is_some(), !maintenance, "{proposed:?}");
             waiting = Waiting::new(1);
         }
+    }
+
+    /// Any time that is set by hand is one, also one that is no number of nanoseconds.
+    #[test]
+    fn the_longest_wait_is_as_long_as_it_takes() {
+        let lost = Seen {
+            waits: true,
+            hold_all: 0,
+            keep_up: 0,
+            waited: 1,
+        };
+        let (mut catalogue, mut waiting) = (pair(), Waiting::new(1));
+        let policies = Policies {
+            degrade_after: Some(u64::MAX),
+            ..Policies::default()
+        };
+        catalogue.apply(&set(policies)).expect("set");
+        assert_eq!(waiting.tick(&catalogue, lost, 0), None);
+        assert_eq!(waiting.tick(&catalogue, lost, u64::MAX - 1), None);
     }
 
     /// The replica of a primary that is never idle has never all that is acknowledged at that moment.

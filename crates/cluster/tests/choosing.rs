@@ -15,6 +15,7 @@ fn catalogue(kinds: &[Kind]) -> Catalogue {
             name: format!("n{node}"),
             address: format!("n{node}:1"),
             kind: *kind,
+            level: 0,
         };
         let command = match node {
             1 => Command::Found {

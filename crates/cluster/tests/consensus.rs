@@ -151,6 +151,7 @@ fn member(id: NodeId) -> Member {
         name: format!("n{id}"),
         address: format!("n{id}:5433"),
         kind: Kind::Server,
+        level: 0,
     }
 }
 
@@ -365,4 +366,65 @@ async fn the_silence_before_an_election_counts_where_the_voters_say_so() {
     *world.net.old.lock().unwrap() = (BTreeSet::from([1, 2, 3]), "Ballot");
     // A majority has missed the leader for a while when it votes.
     assert!(counts_from(&mut world).await > 300_000_000);
+}
+
+/// The text with one number behind one of these words made the greatest there is, for each of them.
+fn at_the_edge(text: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for word in ["\"term\":", "\"index\":"] {
+        for (at, _) in text.match_indices(word) {
+            let (before, rest) = text.split_at(at + word.len());
+            let behind = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            all.push(format!("{before}{}{behind}", u64::MAX));
+        }
+    }
+    all
+}
+
+/// openraft takes what a member says as true. Numbers that cannot be are refused before it has them, and the member goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_that_cannot_be_end_no_member() {
+    let world = three().await;
+    let id = r#"{"leader_id":{"term":1,"node_id":1},"index":3}"#;
+    let vote = r#"{"leader_id":{"term":1,"node_id":1},"committed":true}"#;
+    let entry = |index| {
+        format!(
+            r#"{{"log_id":{{"leader_id":{{"term":1,"node_id":1}},"index":{index}}},"payload":{{"Normal":{{"Took":{{"node":1,"term":1}}}}}}}}"#
+        )
+    };
+    let append = |entries: &[String]| {
+        let entries = entries.join(",");
+        format!(
+            r#"{{"Append":{{"vote":{vote},"prev_log_id":{id},"entries":[{entries}],"leader_commit":{id}}}}}"#
+        )
+    };
+    let members =
+        format!(r#"{{"log_id":{id},"membership":{{"configs":[[1]],"nodes":{{"1":{{}}}}}}}}"#);
+    let meta = format!(r#"{{"last_log_id":{id},"last_membership":{members},"snapshot_id":"1"}}"#);
+    let good = [
+        append(&[entry(4)]),
+        format!(r#"{{"Vote":{{"vote":{vote},"last_log_id":{id}}}}}"#),
+        format!(r#"{{"Ballot":{{"vote":{vote},"last_log_id":{id}}}}}"#),
+        format!(
+            r#"{{"Snapshot":{{"vote":{vote},"meta":{meta},"offset":0,"data":[1],"done":true}}}}"#
+        ),
+        format!(r#"{{"Stand":{{"candidate":1,"last":{id}}}}}"#),
+    ];
+    let mut bad: Vec<String> = good.iter().flat_map(|text| at_the_edge(text)).collect();
+    assert_eq!(bad.len(), 8 + 3 + 3 + 5 + 2, "each number is one of them");
+    bad.push(append(&[entry(5)]));
+    bad.push(append(&[entry(4), entry(4)]));
+    for text in &good {
+        let read = cluster::consensus::Message::decode(text.as_bytes());
+        assert!(read.is_ok(), "{text}: {read:?}");
+    }
+    for text in &bad {
+        for member in world.all() {
+            let heard = member.hear(text.as_bytes()).await;
+            assert!(heard.is_err(), "{text}: {heard:?}");
+        }
+    }
+    world.propose(&loss(7)).await;
+    world.agree(|c| c.policies().max_loss == Some(7)).await;
+    assert!(world.all().iter().all(|m| m.failed().is_none()));
 }

@@ -354,6 +354,7 @@ async fn three() -> Arc<World> {
         name: format!("n{id}"),
         address: format!("n{id}:5433"),
         kind: Kind::Server,
+        level: 0,
     };
     let first = world.at(1).expect("it runs");
     let founded = first.consensus().found(member(1), 1).await;
@@ -554,6 +555,7 @@ async fn a_consensus_log_that_cannot_be_written_is_told_and_read_again_later() {
         name: "n1".into(),
         address: "n1:5433".into(),
         kind: Kind::Server,
+        level: 0,
     };
     let founded = member.consensus().found(founder, 1).await;
     founded.expect("a cluster of one");

@@ -254,6 +254,7 @@ impl World {
             name: format!("n{i}"),
             address: format!("n{i}:1"),
             kind,
+            level: 0,
         }
     }
 

@@ -32,6 +32,32 @@ pub struct RawPeer {
     pub stream: TcpStream,
     /// What the other end has proven.
     pub heard: Option<Claim>,
+    /// What this one has said to prove itself, message by message.
+    pub said: Vec<Vec<u8>>,
+}
+
+/// How a peer answers when it is asked for a proof.
+enum Answers {
+    Nothing,
+    As(Box<Asker>),
+    /// With these messages, whatever it is asked.
+    Again(std::vec::IntoIter<Vec<u8>>),
+}
+
+impl Answers {
+    /// The answer to the challenge of this kind.
+    fn to(&mut self, kind: u32, challenge: &[u8]) -> Vec<u8> {
+        match self {
+            Answers::Nothing => Vec::new(),
+            Answers::Again(said) => said.next().unwrap_or_default(),
+            Answers::As(asker) if kind == 10 => {
+                let first = asker.introduction();
+                let len = (first.len() as u32).to_be_bytes();
+                [b"CANON-NODE-1\0", &len[..], first].concat()
+            }
+            Answers::As(asker) => asker.challenged(challenge).expect("a challenge"),
+        }
+    }
 }
 
 /// SQLSTATE and message of an ErrorResponse.
@@ -48,6 +74,7 @@ fn purpose(mode: &str) -> Purpose {
     match mode {
         "forward" => Purpose::Sessions,
         "terms" => Purpose::Terms,
+        "control" => Purpose::Control,
         _ => Purpose::Replica,
     }
 }
@@ -61,25 +88,50 @@ impl RawPeer {
         cluster: u128,
         proof: &Proof,
     ) -> Result<RawPeer, (String, String)> {
+        let (mut name, mut answers) = (None, Answers::Nothing);
+        if let Proof::Node(node, term, secret) = proof {
+            name = Some(node.as_str());
+            let claim = Claim {
+                node: node.clone(),
+                cluster,
+                term: *term,
+            };
+            let nonce = std::array::from_fn(|i| i as u8 ^ *term as u8);
+            let asker = Asker::new(secret.clone(), purpose(mode), &claim, &nonce);
+            answers = Answers::As(Box::new(asker));
+        }
+        RawPeer::log_in(s, user, mode, name, answers)
+    }
+
+    /// The same with what another connection has said to prove itself as the node of this name.
+    pub fn replay(
+        s: &Server,
+        user: &str,
+        mode: &str,
+        name: &str,
+        said: &[Vec<u8>],
+    ) -> Result<RawPeer, (String, String)> {
+        let again = Answers::Again(said.to_vec().into_iter());
+        RawPeer::log_in(s, user, mode, Some(name), again)
+    }
+
+    fn log_in(
+        s: &Server,
+        user: &str,
+        mode: &str,
+        name: Option<&str>,
+        mut answers: Answers,
+    ) -> Result<RawPeer, (String, String)> {
         let stream = TcpStream::connect((s.host.as_str(), s.port)).expect("a connection");
         let limit = Some(Duration::from_secs(60));
         stream.set_read_timeout(limit).expect("a limit");
         let mut peer = RawPeer {
             stream,
             heard: None,
+            said: Vec::new(),
         };
         let mut words = vec!["user", user, "database", "canon", "replication", mode];
-        let mut asker = None;
-        if let Proof::Node(name, term, secret) = proof {
-            words.extend(["canon.node", name]);
-            let claim = Claim {
-                node: name.clone(),
-                cluster,
-                term: *term,
-            };
-            let nonce = std::array::from_fn(|i| i as u8 ^ *term as u8);
-            asker = Some(Asker::new(secret.clone(), purpose(mode), &claim, &nonce));
-        }
+        words.extend(name.iter().flat_map(|name| ["canon.node", name]));
         let mut body = 196_608u32.to_be_bytes().to_vec();
         for word in words.into_iter().chain([""]) {
             body.extend_from_slice(word.as_bytes());
@@ -92,19 +144,14 @@ impl RawPeer {
                 return Err(("connection".into(), "it was closed".into()));
             };
             match (kind, body.split_first_chunk::<4>()) {
-                (b'R', Some((code, rest))) => match (u32::from_be_bytes(*code), &mut asker) {
-                    (10, Some(a)) => {
-                        let first = a.introduction();
-                        let len = (first.len() as u32).to_be_bytes();
-                        peer.send(b'p', &[b"CANON-NODE-1\0", &len[..], first].concat());
-                    }
-                    (11, Some(a)) => {
-                        let proof = a.challenged(rest).expect("a challenge");
-                        peer.send(b'p', &proof);
-                    }
-                    (12, Some(a)) => peer.heard = Some(a.answered(rest).expect("proven")),
+                (b'R', Some((code, rest))) => match (u32::from_be_bytes(*code), &mut answers) {
                     (0, _) => {}
-                    (n, _) => panic!("authentication of kind {n}"),
+                    (12, Answers::As(a)) => peer.heard = Some(a.answered(rest).expect("proven")),
+                    (kind, answers) => {
+                        let answer = answers.to(kind, rest);
+                        peer.send(b'p', &answer);
+                        peer.said.push(answer);
+                    }
                 },
                 (b'E', _) => return Err(refusal(&body)),
                 (b'Z', _) => return Ok(peer),

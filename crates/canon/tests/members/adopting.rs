@@ -124,7 +124,7 @@ async fn a_cluster_made_by_hand_is_taken_over_while_it_runs() {
         nodes[i].server.launch();
         nodes[i].server.ready().await;
         let log = std::fs::read_to_string(nodes[i].server.scratch().join("log"));
-        assert!(log.expect("a log").contains("replica_of is not taken"));
+        assert!(log.expect("a log").contains("--replica-of is not taken"));
         can_fail_over(&nodes[i]).await;
     }
     let acknowledged = writers.end().await;

@@ -59,6 +59,34 @@ async fn a_promotion_at_a_server_that_is_no_member_does_not_end_the_cluster() {
     }
 }
 
+/// `--replica-of` stays what it was, and the start says what takes its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_with_replica_of_says_that_join_takes_its_place() {
+    if skip() {
+        return;
+    }
+    let a = node("a", None, &[]).await;
+    let of = at(&a);
+    let b = node("b", None, &[("CANON_REPLICA_OF", &of)]).await;
+    let site = [("CANON_REPLICA_OF", of.as_str()), ("CANON_SITE", "true")];
+    let c = node("c", None, &site).await;
+    for (n, says) in [
+        (
+            &b,
+            "this server follows by hand (--replica-of): --join in its place makes it a member",
+        ),
+        (
+            &c,
+            "this site follows by hand (--replica-of): with --join in its place it follows",
+        ),
+    ] {
+        follows(n).await;
+        let said = n.server.log_tail();
+        assert!(said.contains(says), "{said}");
+    }
+    assert!(!a.server.log_tail().contains("by hand"));
+}
+
 /// The majority is there, and has not missed its leader yet. A node that is promoted by force would lack what only the other replica has.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promotion_by_force_at_the_moment_of_the_loss_is_refused() {

@@ -131,6 +131,87 @@ async fn in_maintenance_no_primary_is_named_by_itself() {
     }
 }
 
+/// A member of an earlier build would go on as it does, in maintenance, too. So nothing is set beside one, and neither while it is down: it comes back later. What
+/// counts is the build that it was started with last.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_set_beside_a_member_of_an_earlier_build() {
+    if skip() {
+        return;
+    }
+    let (variable, value) = of_previous_build();
+    let is_refused = |n: &Node, why: &str| {
+        let (done, said) = set(n, "maintenance=on");
+        assert!(
+            !done && said.contains("the build of old does not"),
+            "{why}: {said}"
+        );
+        assert!(said.contains("Start all members with this build"), "{said}");
+    };
+    let a = node("a", None, &[]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let mut old = node("old", Some(&a.server), &[(variable, &value)]).await;
+    for n in [&a, &b] {
+        can_fail_over(n).await;
+        is_refused(n, "it answers");
+    }
+    old.server.kill();
+    for n in [&a, &b] {
+        is_refused(n, "it is down");
+    }
+
+    // It says another level when it comes back, and that is remembered.
+    let (join, http) = (at(&a), format!("127.0.0.1:{}", old.http));
+    let env = [
+        ("CANON_NODE_NAME", "old"),
+        ("CANON_HTTP", http.as_str()),
+        ("CANON_CLUSTER_JOIN", join.as_str()),
+    ];
+    old.server.set_env(&env);
+    old.server.launch();
+    old.server.ready().await;
+    let leader = is_noted(&[&a, &b], 2).await;
+    old.server.kill();
+    is_set(leader, "maintenance=on");
+
+    // One that does not know maintenance may not come to it.
+    let env_of_other = [
+        ("CANON_NODE_NAME", "other"),
+        ("CANON_CLUSTER_JOIN", join.as_str()),
+    ];
+    let mut other = Server::canon(&[&env_of_other[..], &[(variable, value.as_str())]].concat());
+    other.launch();
+    let ended = other.exited(HANG).await;
+    let said = other.log_tail();
+    assert!(ended.is_some_and(|s| !s.success()), "{said}");
+    assert!(said.contains("maintenance is on, and the build"), "{said}");
+
+    // It goes back to the earlier build.
+    is_set(&b, "maintenance=off");
+    old.server
+        .set_env(&[&env[..], &[(variable, value.as_str())]].concat());
+    old.server.launch();
+    old.server.ready().await;
+    let leader = is_noted(&[&a, &b], 0).await;
+    old.server.kill();
+    is_refused(leader, "it is down");
+}
+
+/// Waits until one of them, the consensus leader, says that `old` has become a member of this level. That one.
+#[cfg(feature = "faults")]
+async fn is_noted<'a>(all: &[&'a Node], level: u32) -> &'a Node {
+    let line = format!("a member runs another build than before name=old level={level}");
+    let deadline = Instant::now() + HANG;
+    loop {
+        let says = |n: &&&Node| n.server.log_tail().contains(&line);
+        if let Some(leader) = all.iter().find(says) {
+            return leader;
+        }
+        assert!(Instant::now() < deadline, "{}", all[0].server.log_tail());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// How long commits wait for a lost replica, and what a fail-over may lose.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_be_lost_is_set_while_the_cluster_works() {
@@ -209,9 +290,19 @@ async fn settings_that_make_no_sense_are_refused() {
     let c = a.server.connect().await;
     rows(&c, "CREATE ROLE weak LOGIN").await;
     rows(&c, "SET ROLE weak").await;
-    let e = c.simple_query("SELECT canon_cluster_set('maintenance', 'on')");
-    let e = e.await.expect_err("a superuser's");
-    assert_eq!(common::sqlstate(&e), "42501");
+    for call in [
+        "canon_cluster_set('maintenance', 'on')",
+        "canon_leave()",
+        "canon_leave('b')",
+        "canon_adopt()",
+        "canon_promote()",
+        "canon_promote(true)",
+        "pg_promote()",
+    ] {
+        let sql = format!("SELECT {call}");
+        let e = c.simple_query(&sql).await.expect_err("a superuser's");
+        assert_eq!(common::sqlstate(&e), "42501", "{call}");
+    }
     says(&a, "nothing is set", |m| {
         !m.contains("canon_cluster_setting{")
     })

@@ -13,7 +13,7 @@
 //! Left out on purpose: a frame at the very end that was synced and that the disk lost all the same. That cannot be told from a torn one here.
 
 use env::{Disk, DiskFile, OpenMode};
-use openraft::{LogId, SnapshotMeta, Vote};
+use openraft::{EntryPayload, LogId, SnapshotMeta, Vote};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -72,11 +72,61 @@ impl Content {
                 self.entries.split_off(&from);
             }
             Record::Purge(to) => {
-                self.entries = self.entries.split_off(&(to.index + 1));
+                self.entries.retain(|index, _| *index > to.index);
                 self.purged = Some(to);
             }
             Record::Snapshot(kept) => self.snapshot = Some(*kept),
         }
+    }
+
+    /// Reads the bytes of a file: the content, and how many bytes are good. What follows is the end that a power cut has torn. An error: the file is damaged, or of another
+    /// version.
+    pub fn decode(bytes: &[u8]) -> io::Result<(Content, usize)> {
+        let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
+            return Err(damaged(format!("{NAME} is not a consensus log")));
+        };
+        let mut content = Content::default();
+        while let Some(body) = body(rest) {
+            let record = serde_json::from_slice(body)
+                .map_err(|e| damaged(format!("{NAME} has a frame of another version: {e}")))?;
+            content.take(record);
+            rest = &rest[HEAD + body.len()..];
+        }
+        let end = bytes.len() - rest.len();
+        if (1..rest.len()).any(|at| body(&rest[at..]).is_some()) {
+            return Err(damaged(format!(
+                "{NAME} is damaged at byte {end}, before its end"
+            )));
+        }
+        Ok((content, end))
+    }
+
+    /// The bytes of a file with this content.
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = MAGIC.to_vec();
+        for record in self.records() {
+            bytes.extend(frame(&record)?);
+        }
+        Ok(bytes)
+    }
+
+    /// The catalogue as it is if all entries here were agreed on. Some may not have been.
+    pub fn expected(&self) -> Catalogue {
+        let kept = self.snapshot.as_ref();
+        let within = kept.and_then(|k| k.meta.last_log_id).map(|l| l.index);
+        let mut catalogue = kept.map(|k| k.catalogue.clone()).unwrap_or_default();
+        let behind = self
+            .entries
+            .values()
+            .filter(|e| Some(e.log_id.index) > within);
+        for entry in behind {
+            if let EntryPayload::Normal(command) = &entry.payload {
+                // One that changed nothing changes nothing here.
+                _ = catalogue.apply(command);
+            }
+        }
+        catalogue
     }
 
     /// The frames that say the same.
@@ -115,7 +165,8 @@ impl LogFile {
         let mut content = Content::default();
         let file = if names.iter().any(|n| n == NAME) {
             let bytes = disk.read(&path)?;
-            let good = read(&bytes, &mut content)?;
+            let good;
+            (content, good) = Content::decode(&bytes)?;
             let file = disk.open(&path, OpenMode::Write)?;
             // What was read need not be on the disk: a sync of it, or of the name, may have failed before. From now on others count on it.
             file.write_all_at(&bytes[..good], 0)?;
@@ -226,33 +277,9 @@ fn body(bytes: &[u8]) -> Option<&[u8]> {
     (len > 0 && checksum(len, body) == sum).then_some(body)
 }
 
-/// Takes all good frames; where they end.
-fn read(bytes: &[u8], content: &mut Content) -> io::Result<usize> {
-    let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
-        return Err(damaged(format!("{NAME} is not a consensus log")));
-    };
-    while let Some(body) = body(rest) {
-        let record = serde_json::from_slice(body)
-            .map_err(|e| damaged(format!("{NAME} has a frame of another version: {e}")))?;
-        content.take(record);
-        rest = &rest[HEAD + body.len()..];
-    }
-    let end = bytes.len() - rest.len();
-    if (1..rest.len()).any(|at| body(&rest[at..]).is_some()) {
-        return Err(damaged(format!(
-            "{NAME} is damaged at byte {end}, before its end"
-        )));
-    }
-    Ok(end)
-}
-
 /// Writes the whole content beside the file and puts it in its place.
 fn write_new(disk: &dyn Disk, dir: &Path, content: &Content) -> io::Result<Arc<dyn DiskFile>> {
-    let mut bytes = MAGIC.to_vec();
-    for record in content.records() {
-        bytes.extend(frame(&record)?);
-    }
+    let bytes = content.encode()?;
     let file = disk.open(&dir.join(NEW), OpenMode::Truncate)?;
     file.write_all_at(&bytes, 0)?;
     file.sync_data()?;
@@ -382,6 +409,23 @@ mod tests {
         log.file.write_all_at(b"!", first + 20).expect("written");
         let e = open(&disk).err().expect("damage");
         assert_eq!(e.kind(), io::ErrorKind::InvalidData);
+    }
+
+    /// An index at the edge has no successor. All entries are below it.
+    #[test]
+    fn the_greatest_index_is_one_as_well() {
+        let mut log = open(&MemDisk::new()).expect("a new one");
+        log.append(vec![entry(1)]).expect("written");
+        let last = entry(u64::MAX).log_id;
+        let meta = SnapshotMeta {
+            last_log_id: Some(last),
+            ..SnapshotMeta::default()
+        };
+        let catalogue = Catalogue::default();
+        log.snapshot(Kept { meta, catalogue }).expect("written");
+        assert_eq!(log.content().expected(), Catalogue::default());
+        log.purge(last).expect("written");
+        assert!(log.content().entries.is_empty());
     }
 
     #[test]

@@ -9,9 +9,12 @@
 //! Left out on purpose: what follows from the catalogue. Leases and fail-over are decided in [`crate::failover`].
 
 mod campaign;
-mod file;
+pub mod file;
+mod message;
 mod store;
 mod types;
+
+pub use message::Message;
 
 use campaign::{Campaign, Last, Others};
 use env::Env;
@@ -24,7 +27,6 @@ use openraft::raft::{
 use openraft::{ChangeMembers, Config, EmptyNode, Raft, SnapshotPolicy};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
@@ -37,6 +39,7 @@ use tokio::task::JoinHandle;
 use crate::catalogue::{Catalogue, Command, Member, NodeId, Refused};
 use crate::elections::Timing;
 use crate::leases::Before;
+use message::Ballot;
 use types::Types;
 
 /// The name of its log in the directory.
@@ -49,31 +52,6 @@ pub type Carried<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send +
 pub trait Carry: Send + Sync + 'static {
     /// Takes the message to a member and brings back what [`Consensus::hear`] answered there.
     fn carry(&self, to: NodeId, message: Vec<u8>) -> Carried<'_>;
-}
-
-#[derive(Serialize, Deserialize)]
-enum Message {
-    Append(AppendEntriesRequest<Types>),
-    /// As builds before [`Message::Ballot`] ask for a vote.
-    Vote(VoteRequest<NodeId>),
-    Snapshot(InstallSnapshotRequest<Types>),
-    /// Whether this one would vote for a member with such a log: answered with yes or no.
-    Stand {
-        candidate: NodeId,
-        last: Last,
-    },
-    /// Answered with a [`Ballot`].
-    Ballot(VoteRequest<NodeId>),
-}
-
-type Answered<T> = Result<T, RaftError<NodeId>>;
-
-/// A vote, or none.
-#[derive(Serialize, Deserialize)]
-struct Ballot {
-    answer: Answered<VoteResponse<NodeId>>,
-    /// Nanoseconds since this voter may have taken part in a lease that was granted.
-    age: u64,
 }
 
 /// How long a member is left alone that could not be reached.
@@ -128,7 +106,7 @@ impl Consensus {
         };
         let config = Arc::new(config.validate().map_err(other)?);
         let file = file::LogFile::open(env.disk.clone(), dir)?;
-        let expected = Arc::new(store::expected(&file));
+        let expected = Arc::new(file.content().expected());
         let (store, machine, catalogue) = store::open(file);
         let file = store.file();
         let campaign = Arc::new(Campaign::new(env, me, timing));
@@ -293,8 +271,7 @@ impl Consensus {
 
     /// Answers a message of another member.
     pub async fn hear(&self, message: &[u8]) -> io::Result<Vec<u8>> {
-        let message = serde_json::from_slice(message).map_err(other)?;
-        let answer = match message {
+        let answer = match Message::decode(message)? {
             Message::Append(m) => {
                 self.campaign.takes_part();
                 let leader = m.vote.leader_id.node_id;
@@ -355,10 +332,8 @@ struct Voters {
 impl Others for Voters {
     async fn would_vote(&self, voter: NodeId, last: Last) -> bool {
         let candidate = self.me;
-        let Ok(question) = serde_json::to_vec(&Message::Stand { candidate, last }) else {
-            return false;
-        };
-        let answer = self.carry.carry(voter, question).await;
+        let question = Message::Stand { candidate, last };
+        let answer = self.carry.carry(voter, question.encode()).await;
         answer.is_ok_and(|a| serde_json::from_slice(&a).unwrap_or(false))
     }
 
@@ -401,8 +376,7 @@ impl Way {
         A: DeserializeOwned,
         E: std::error::Error,
     {
-        let bytes = serde_json::to_vec(message).map_err(|e| NetworkError::new(&e))?;
-        let answer = self.carry.carry(self.to, bytes).await;
+        let answer = self.carry.carry(self.to, message.encode()).await;
         let answer = answer.map_err(|e| Unreachable::new(&e))?;
         Ok(serde_json::from_slice(&answer).map_err(|e| NetworkError::new(&e))?)
     }

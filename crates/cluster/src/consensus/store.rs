@@ -68,23 +68,6 @@ pub fn open(file: LogFile) -> (Store, Machine, watch::Receiver<Catalogue>) {
     (store, machine, receiver)
 }
 
-/// The catalogue as it is if all entries in this file were agreed on. Some may not have been.
-pub fn expected(file: &LogFile) -> Catalogue {
-    let content = file.content();
-    let kept = content.snapshot.as_ref();
-    let from = kept
-        .and_then(|k| k.meta.last_log_id)
-        .map_or(0, |l| l.index + 1);
-    let mut catalogue = kept.map(|k| k.catalogue.clone()).unwrap_or_default();
-    for entry in content.entries.range(from..).map(|(_, e)| e) {
-        if let EntryPayload::Normal(command) = &entry.payload {
-            // One that changed nothing changes nothing here.
-            _ = catalogue.apply(command);
-        }
-    }
-    catalogue
-}
-
 fn writing(e: io::Error) -> StorageError<NodeId> {
     StorageIOError::write(&e).into()
 }

@@ -22,10 +22,11 @@
 //! Left out on purpose: the witness, which joins by itself.
 
 use super::joining::join;
-use super::words::{LEASES, NO_LEASES, Question, system};
+use super::words::system;
 use super::{Outsider, Seat};
 use crate::replication::{Place, Primary};
 use ::cluster::NodeId;
+use ::cluster::question::Question;
 use base::{Error, Result, SqlState};
 use futures::future::join_all;
 use node::Role;
@@ -219,7 +220,7 @@ impl Seat {
             let said = self.question(&c.at, &Question::Adopt { now }).await;
             let said = said.unwrap_or_else(|e| Some(format!("{}.", e.fields().message)));
             let said = match said {
-                None if !now => self.lacks_level(&c.at).await,
+                None if !now => self.build_lacks(&c.at).await,
                 said => said,
             };
             (c.name.clone(), said)
@@ -228,13 +229,12 @@ impl Seat {
     }
 
     /// Why the build of this replica does not do for what the members have agreed on, or are to.
-    async fn lacks_level(&self, at: &str) -> Option<String> {
-        if !self.has_own_lease() {
-            return None;
-        }
+    async fn build_lacks(&self, at: &str) -> Option<String> {
+        // Any build does where the oldest one does.
+        self.lacks_level(0)?;
         // A build that does not know the question gives an error.
         let level: u32 = self.question(at, &Question::Level).await.unwrap_or(0);
-        (level < LEASES).then(|| format!("{NO_LEASES}."))
+        self.lacks_level(level).map(|why| format!("{why}."))
     }
 
     /// An error where commits would wait for more members than there are.

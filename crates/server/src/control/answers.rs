@@ -3,14 +3,12 @@
 use super::Seat;
 use super::outsider::takes_no_part;
 use super::settings::written;
-use super::words::{
-    ASKED, Identity, Joined, Joining, LEASES, NO_LEASES, OF_MEMBER, Question, level, system,
-    wait_for,
-};
+use super::words::{Identity, NO_LEASES, NO_MAINTENANCE, system, wait_for};
 use crate::replication::Place;
 use crate::replication::members::{MemberSeen, Members, Together};
 use ::cluster::catalogue::MOST_VOTERS;
 use ::cluster::failover::stands_in_the_way;
+use ::cluster::question::{Asked, Joined, Joining, LEASES, Question, SETTINGS, level};
 use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Obstacle, Phase, Policies, Refused};
 use base::{Error, Result, SqlState};
 use futures::future::BoxFuture;
@@ -205,14 +203,14 @@ impl Seat {
     }
 
     async fn reply(self: Arc<Self>, question: Vec<u8>) -> Result<Vec<u8>> {
-        match question.split_first() {
-            Some((&OF_MEMBER, _)) if env::fault::planted("join.unheard") => Err(takes_no_part()),
-            Some((&OF_MEMBER, message)) => {
+        match Asked::decode(&question).map_err(system)? {
+            Asked::OfMember(_) if env::fault::planted("join.unheard") => Err(takes_no_part()),
+            Asked::OfMember(message) => {
                 let member = self.member.get();
                 let member = member.ok_or_else(|| system("this node is no member"))?;
                 member.ear().hear(message).await.map_err(system)
             }
-            Some((&ASKED, question)) => match serde_json::from_slice(question).map_err(system)? {
+            Asked::Question(question) => match question {
                 // As a build without it says.
                 Question::Adopt { .. } if env::fault::planted("adopt.unknown") => {
                     Err(takes_no_part())
@@ -236,8 +234,8 @@ impl Seat {
                     let guidance = self.guide(&you)?;
                     serde_json::to_vec(&guidance).map_err(system)
                 }
-                Question::IsMember { node } => {
-                    let is = self.is_member(node).await?;
+                Question::IsMember { node, level } => {
+                    let is = self.is_member(node, level).await?;
                     serde_json::to_vec(&is).map_err(system)
                 }
                 Question::HandOver { to } => {
@@ -249,7 +247,6 @@ impl Seat {
                     serde_json::to_vec(&joined).map_err(system)
                 }
             },
-            _ => Err(system("a question that is not known here")),
         }
     }
 
@@ -291,10 +288,15 @@ impl Seat {
             return Ok(Joined::Later);
         }
         self.say_policies().await?;
-        if joining.level < LEASES && self.has_own_lease() {
-            return Ok(Joined::Never(NO_LEASES.to_owned()));
+        if let Some(why) = self.lacks_level(joining.level) {
+            return Ok(Joined::Never(why.to_owned()));
         }
-        let (node, member) = (joining.node, joining.member);
+        let _one = self.noting.lock().await;
+        let (node, level) = (joining.node, joining.level);
+        let member = Member {
+            level,
+            ..joining.member
+        };
         let name = member.name.clone();
         let join = Command::Join { node, member };
         match consensus.propose(join).await.map_err(system)? {
@@ -323,6 +325,7 @@ impl Seat {
                 .clone()
                 .unwrap_or_else(|| you.to_owned()),
             kind: Kind::Server,
+            level: level(),
         };
         if self.identity.get().is_none() {
             let identity = Identity {
@@ -368,6 +371,16 @@ impl Seat {
         policies.lease.is_some()
     }
 
+    /// Why a server of this level cannot be a member now: it would take what is agreed on in another way.
+    pub(super) fn lacks_level(&self, level: u32) -> Option<&'static str> {
+        let in_maintenance = self.catalogue().is_some_and(|c| c.policies().maintenance);
+        match level {
+            _ if level < LEASES && self.has_own_lease() => Some(NO_LEASES),
+            _ if level < SETTINGS && in_maintenance => Some(NO_MAINTENANCE),
+            _ => None,
+        }
+    }
+
     /// What this server was started with of what the members agree on.
     pub(super) fn own_policies(&self) -> Policies {
         let most = self.config.failover_max_loss;
@@ -390,6 +403,7 @@ impl Seat {
             name: self.config.node_name.clone(),
             address,
             kind: self.kind,
+            level: level(),
         })
     }
 }

@@ -15,10 +15,11 @@
 
 use super::Seat;
 use super::seat::keep;
-use super::words::{Guidance, Question, system};
+use super::words::system;
 use crate::config::Config;
 use crate::replication::{Place, Primary};
 use ::cluster::Phase;
+use ::cluster::question::{Guidance, Question};
 use base::Result;
 use futures::future::join_all;
 use node::Role;

@@ -21,8 +21,9 @@
 
 use super::Seat;
 use super::data::make_way;
-use super::words::{Question, system};
+use super::words::system;
 use crate::replication::members::Members;
+use ::cluster::question::Question;
 use ::cluster::{Command, Kind, NodeId, Phase, Refused};
 use base::{Error, Position, Result, SqlState};
 use node::Role;
@@ -203,7 +204,7 @@ impl Seat {
         let seat = self.shared().ok_or_else(|| system("the server stops"))?;
         let place = self.place().ok_or_else(|| system("the server starts"))?;
         let primary = self.node_at(address)?;
-        let question = Question::HandOver { to }.to_bytes()?;
+        let question = Question::HandOver { to }.encode();
         let (told, heard) = std::sync::mpsc::channel();
         self.runtime.spawn(async move {
             _ = told.send(seat.roads.ask_once(&primary, &question).await);

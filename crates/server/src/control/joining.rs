@@ -4,10 +4,11 @@
 
 use super::Seat;
 use super::seat::with_wanted;
-use super::words::{Identity, Joined, Joining, Question, level, system};
+use super::words::{Identity, system};
 use crate::config::Config;
 use crate::replication::members::Members;
 use crate::replication::{Place, Primary, bootstrap};
+use ::cluster::question::{Joined, Joining, Question, level};
 use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Phase};
 use base::{Error, Result, SqlState};
 use std::sync::Arc;
@@ -279,6 +280,7 @@ async fn tell_own_consensus(seat: &Seat, member: &Member) -> Option<Result<Optio
         return None;
     }
     let (node, member) = (me, member.clone());
+    let _one = seat.noting.lock().await;
     Some(
         match running.propose(Command::Join { node, member }).await {
             Some(Ok(())) => Ok(None),

@@ -11,9 +11,10 @@
 
 use super::Seat;
 use super::seat::{LEFT, keep};
-use super::words::{Joined, Question, system};
+use super::words::system;
 use ::cluster::catalogue::MOST_VOTERS;
-use ::cluster::{Command, NodeId, Phase, Refused};
+use ::cluster::question::{Joined, Question, level};
+use ::cluster::{Command, Member, NodeId, Phase, Refused};
 use base::{Error, Result, SqlState};
 use sql::engine::{CheckCancelled, MembershipChange};
 use std::sync::Arc;
@@ -208,7 +209,11 @@ impl Seat {
             return false;
         };
         // One that has not joined yet is none, of course.
-        if !self.was_joined() || member.consensus().leader() == Some(me) {
+        if !self.was_joined() {
+            return false;
+        }
+        if member.consensus().leader() == Some(me) {
+            self.note_level(me, level()).await;
             return false;
         }
         let mut at = self.doors();
@@ -217,7 +222,13 @@ impl Seat {
                 return false;
             };
             let asked = self
-                .question(&address, &Question::IsMember { node: me })
+                .question(
+                    &address,
+                    &Question::IsMember {
+                        node: me,
+                        level: level(),
+                    },
+                )
                 .await;
             match asked {
                 Ok(Joined::Yes) => return false,
@@ -229,8 +240,8 @@ impl Seat {
         false
     }
 
-    /// Whether the node of this number is a member: the consensus leader knows.
-    pub(super) async fn is_member(&self, node: NodeId) -> Result<Joined> {
+    /// Whether the node of this number, whose build has this level, is a member: the consensus leader knows.
+    pub(super) async fn is_member(&self, node: NodeId, level: u32) -> Result<Joined> {
         let member = self.member.get().ok_or_else(|| system("no member"))?;
         if let Some(other) = self.elsewhere() {
             return Ok(other);
@@ -239,9 +250,32 @@ impl Seat {
             return Ok(Joined::Later);
         }
         let catalogue = self.catalogue().unwrap_or_default();
-        Ok(match catalogue.members().contains_key(&node) {
-            true => Joined::Yes,
-            false => Joined::Never("it is no member".to_owned()),
-        })
+        if !catalogue.members().contains_key(&node) {
+            return Ok(Joined::Never("it is no member".to_owned()));
+        }
+        self.note_level(node, level).await;
+        Ok(Joined::Yes)
+    }
+
+    /// At the consensus leader: a member has said of which level its build is. A start of another build makes it another one, a lower one too.
+    async fn note_level(&self, node: NodeId, level: u32) {
+        let another = || {
+            let known = self.catalogue()?.members().get(&node)?.clone();
+            (known.level != level).then_some(Member { level, ..known })
+        };
+        if another().is_none() {
+            return;
+        }
+        // A member that joins again meanwhile says another address.
+        let _one = self.noting.lock().await;
+        let (Some(running), Some(member)) = (self.member.get(), another()) else {
+            return;
+        };
+        let name = member.name.clone();
+        let noted = running.consensus().propose(Command::Join { node, member });
+        // An error is a leader that changes just now. The member says its level again soon.
+        if let Ok(Ok(Ok(()))) = tokio::time::timeout(CHANGE, noted).await {
+            info!(%name, level, "a member runs another build than before");
+        }
     }
 }

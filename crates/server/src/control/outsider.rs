@@ -6,9 +6,10 @@
 //! Left out on purpose: a primary that does not answer. Then `canon promote --force --old-primary-is-down` is believed, as in a cluster of pairs.
 
 use super::roads::Roads;
-use super::words::{Question, system, wait_for};
+use super::words::{system, wait_for};
 use crate::replication::members::{Members, Together};
 use crate::replication::{Place, Primary};
+use ::cluster::question::Question;
 use base::{Error, Result, SqlState};
 use embedded::engine::no_member;
 use futures::future::BoxFuture;
@@ -59,7 +60,7 @@ impl Outsider {
     }
 
     fn asks(&self, check_cancelled: CheckCancelled<'_>) -> Result<Result<bool>> {
-        let question = Question::RunsItself.to_bytes()?;
+        let question = Question::RunsItself.encode();
         let (roads, primary) = (self.roads.clone(), self.primary.clone());
         let (told, heard) = std::sync::mpsc::channel();
         self.runtime.spawn(async move {

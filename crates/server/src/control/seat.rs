@@ -2,10 +2,11 @@
 
 use super::Outsider;
 use super::roads::Roads;
-use super::words::{Identity, Joined, Question, Watched, system};
+use super::words::{Identity, Watched, system};
 use crate::config::Config;
 use crate::replication::{Membership, Place, Primary, Target};
 use ::cluster::consensus::{Carried, LOG};
+use ::cluster::question::{Asked, Joined, Question};
 use ::cluster::{Carry, Catalogue, Kind, NodeId, Phase, RunningMember, Terms, Timing};
 use base::{Error, Result, SqlState};
 use env::Env;
@@ -62,6 +63,8 @@ pub struct Seat {
     pub(super) fits: Mutex<()>,
     /// Only one founds the cluster.
     pub(super) founding: tokio::sync::Mutex<()>,
+    /// At the consensus leader, one changes what is known of a member at a time.
+    pub(super) noting: tokio::sync::Mutex<()>,
     /// The server is to start again, as what [`Seat::arrange`] says then.
     pub(super) moved: watch::Sender<bool>,
     /// The node is no member any more.
@@ -171,13 +174,13 @@ impl Seat {
                         .hint("Start it without --replica-of."));
                 }
                 Some(_) => warn!(
-                    "replica_of is not taken, and can be left out: this server was taken into a cluster, whose members agree whom it follows"
+                    "--replica-of is not taken, and can be left out: this server was taken into a cluster, whose members agree whom it follows"
                 ),
                 None if config.site => info!(
-                    "this site follows by hand (replica_of): with join in its place it follows whichever server the members of a cluster have made the primary"
+                    "this site follows by hand (--replica-of): with --join in its place it follows whichever server the members of a cluster have made the primary"
                 ),
                 None => info!(
-                    "this server follows by hand (replica_of): join in its place makes it a member of a cluster that runs itself, and canon cluster adopt takes it in while it runs"
+                    "this server follows by hand (--replica-of): --join in its place makes it a member of a cluster that runs itself, and canon cluster adopt takes it in while it runs"
                 ),
             }
         }
@@ -227,6 +230,7 @@ impl Seat {
             changing: Mutex::default(),
             fits: Mutex::default(),
             founding: tokio::sync::Mutex::default(),
+            noting: tokio::sync::Mutex::default(),
             moved: watch::channel(false).0,
             left: watch::channel(false).0,
             ended: watch::channel(None).0,
@@ -455,7 +459,7 @@ impl Seat {
         question: &Question,
     ) -> Result<T> {
         let node = self.node_at(address)?;
-        let answer = self.roads.ask(&node, &question.to_bytes()?).await?;
+        let answer = self.roads.ask(&node, &question.encode()).await?;
         serde_json::from_slice(&answer).map_err(system)
     }
 
@@ -522,7 +526,7 @@ impl Carry for Ways {
             let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("no member {to}"));
             let address = member.map(|m| m.address.clone()).ok_or_else(unknown)?;
             let node = self.0.node_at(&address).map_err(io::Error::other)?;
-            let question = Question::of_member(message);
+            let question = Asked::OfMember(&message).encode();
             let (seat, to) = (self.0.clone(), node.address());
             // The consensus gives a message up soon, on a busy machine before its connection is made. The task goes on, so that the next message finds
             // a connection.

@@ -16,8 +16,9 @@
 //! Left out on purpose: `failover.lease`, which holds from the founding on, and whether sites may lead, as sites are no members.
 
 use super::Seat;
-use super::words::{Question, SETTINGS, system};
+use super::words::system;
 use crate::config::{Said, max_loss};
+use ::cluster::question::{Question, SETTINGS};
 use ::cluster::{Catalogue, Command, Policies, Refused};
 use base::{Error, Result, SqlState};
 use futures::future::join_all;
@@ -152,7 +153,8 @@ fn means(catalogue: &Catalogue) -> String {
 }
 
 impl Seat {
-    /// An error where a member that answers is of a build that would take the change in another way. From then on the members would count by different numbers.
+    /// An error where a member is of a build that would take the change in another way. From then on the members would count by different numbers. A member that does not
+    /// answer counts by the level that it said last: when it comes back it takes what was agreed on meanwhile.
     async fn all_know(&self, catalogue: &Catalogue) -> Result<()> {
         let me = self.me();
         let others = catalogue
@@ -161,13 +163,13 @@ impl Seat {
             .filter(|(id, _)| Some(**id) != me);
         let asked = others.map(|(_, m)| async move {
             let level = self.question::<u32>(&m.address, &Question::Level);
-            let lacks = match tokio::time::timeout(SAYS, level).await {
-                Ok(Ok(level)) => level < SETTINGS,
-                // A build that does not know the question says that. One that cannot be reached says nothing.
-                Ok(Err(e)) => e.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                Err(_) => false,
+            let level = match tokio::time::timeout(SAYS, level).await {
+                Ok(Ok(level)) => level,
+                // A build that does not know the question says that.
+                Ok(Err(e)) if e.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => 0,
+                Ok(Err(_)) | Err(_) => m.level,
             };
-            lacks.then(|| m.name.clone())
+            (level < SETTINGS).then(|| m.name.clone())
         });
         let lack: Vec<String> = join_all(asked).await.into_iter().flatten().collect();
         if lack.is_empty() {
@@ -177,8 +179,9 @@ impl Seat {
             "the build of {} does not know that settings change",
             lack.join(", ")
         );
-        Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
-            .hint("Upgrade all members first."))
+        Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what).hint(
+            "Start all members with this build first. One that is down counts by what it said last; canon leave --member takes it out.",
+        ))
     }
 
     /// Changes this setting of the cluster. What it means, in words.

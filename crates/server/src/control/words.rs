@@ -1,6 +1,6 @@
-//! What this node's parts of the control plane, and nodes among each other, speak of.
+//! What this node's parts of the control plane speak of. What nodes ask each other is [`::cluster::question`].
 
-use ::cluster::{Member, NodeId};
+use ::cluster::NodeId;
 use base::{Error, Position, Result, SqlState};
 use serde::{Deserialize, Serialize};
 use sql::engine::CheckCancelled;
@@ -55,101 +55,13 @@ fn unknown() -> u64 {
     u64::MAX
 }
 
-/// What is asked.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Question {
-    /// Whether this node is of a cluster that runs itself.
-    RunsItself,
-    /// Which node leads the data. `you`: how the node was reached that is asked.
-    Primary { you: String },
-    /// Which node leads the data, and where the members are: a site asks that, which is none of them.
-    Guide { you: String },
-    /// Whether the node of this number is a member.
-    IsMember { node: NodeId },
-    /// To the primary: this member is to be the next one. Answered when the members have been told.
-    HandOver { to: NodeId },
-    /// A node wants to be a member.
-    Join(Joining),
-    /// To a replica that follows by hand: whether it can be a member. `now`: it is to be one.
-    Adopt { now: bool },
-    /// Answered with [`LEVEL`].
-    Level,
-}
-
-/// What this build knows of what the members may have agreed on. A build that says none knows nothing of it.
-///
-/// | level | knows |
-/// |---|---|
-/// | 1 | [`LEASES`]: `failover.lease` |
-/// | 2 | [`SETTINGS`]: `canon cluster set` |
-pub const LEVEL: u32 = SETTINGS;
-
-/// From this level on a build takes leases to be as long as the members have agreed on.
-pub const LEASES: u32 = 1;
-
-/// From this level on a build takes a change of settings as all others do: it knows maintenance, and which change comes too late.
-pub const SETTINGS: u32 = 2;
-
-/// The level of this build.
-pub fn level() -> u32 {
-    match env::fault::planted("join.no_level") {
-        true => 0,
-        false => LEVEL,
-    }
-}
-
-/// Why a server of a lower level than [`LEASES`] cannot be a member.
+/// Why a server of a lower level than [`LEASES`](::cluster::question::LEASES) cannot be a member.
 pub const NO_LEASES: &str =
     "the cluster has set failover.lease, and the build of this server does not know that";
 
-/// What a member says to a site.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Guidance {
-    /// The term of the primary, or of the one that is looked for.
-    pub term: u64,
-    /// Where the primary is; none: one is looked for.
-    pub primary: Option<String>,
-    /// Where all members are.
-    pub members: Vec<String>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Joining {
-    pub you: String,
-    pub node: NodeId,
-    pub member: Member,
-    /// [`LEVEL`] of the build.
-    #[serde(default)]
-    pub level: u32,
-}
-
-/// The answer to a wish to join, and to the question whether a node is a member.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Joined {
-    Yes,
-    /// Ask there.
-    Elsewhere(String),
-    /// Not now.
-    Later,
-    Never(String),
-}
-
-/// Before a message of a member.
-pub const OF_MEMBER: u8 = b'M';
-/// Before a question of a node that may be none.
-pub const ASKED: u8 = b'Q';
-
-impl Question {
-    pub fn of_member(message: Vec<u8>) -> Vec<u8> {
-        [&[OF_MEMBER], &message[..]].concat()
-    }
-
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![ASKED];
-        bytes.extend(serde_json::to_vec(self).map_err(system)?);
-        Ok(bytes)
-    }
-}
+/// Why a server of a lower level than [`SETTINGS`](::cluster::question::SETTINGS) cannot be a member now.
+pub const NO_MAINTENANCE: &str =
+    "maintenance is on, and the build of this server does not know that";
 
 /// What is remembered between two looks at the data.
 #[derive(Default)]

@@ -18,13 +18,13 @@
 //! another `replica_of`, or a promotion.
 
 pub(super) mod certifier;
-pub(super) mod words;
 
 use super::Primary;
 use super::commands;
 use super::copy_both::CopyBoth;
 use base::{Candidate, CommitWait, Error, Oid, Position, Result, SqlState};
 use futures::channel::oneshot;
+use node::site_words::{Answer, Certify, Draw, decode_answer};
 use node::{Certifier, Node, Numbers, Outcome, Request, Role};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -38,7 +38,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 use txn::Durability;
-use words::{Answer, Certify, Draw, decode_answer};
 
 /// A primary that says nothing for so long is taken for gone. It says that it is there more often than that (`certifier`).
 const SILENCE: Duration = Duration::from_secs(2);

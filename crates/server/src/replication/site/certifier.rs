@@ -14,12 +14,12 @@
 //! Left out on purpose: several threads for the short candidates of one site. Each site has its own connection, which is on one of the server's
 //! cores.
 
-use super::words::{Answer, Asked, Certify, Draw, decode_asked};
 use crate::replication::copy_both::{CopyBoth, lost};
 use base::{Candidate, CommitWait, Error, Position, Result, SqlState};
 use env::turns::afterwards;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use node::site_words::{Answer, Asked, Certify, Draw, decode_asked};
 use node::{Node, Outcome, Verdict};
 use std::future::{Future, poll_fn};
 use std::pin::pin;

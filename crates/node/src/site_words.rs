@@ -17,8 +17,8 @@
 //!
 //! Left out on purpose: versions of this protocol; the cluster's nodes are of one release while sites write (docs/sites.md).
 
+use crate::ranges::Numbers;
 use base::{Error, Oid, Position, SqlState};
-use node::Numbers;
 use txn::Durability;
 
 const HERE: u8 = 1;
