@@ -40,7 +40,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalogue::{Catalogue, Command, Kind, NodeId, Phase};
+use crate::catalogue::{Catalogue, Command, HIGHEST_TERM, Kind, NodeId, Phase};
 use crate::leases::{Before, Grantor, Request, Terms};
 use crate::standing::{Answer, Testimony};
 
@@ -145,6 +145,8 @@ impl Failover {
                 self.answers.insert(node, testimony);
             }
             Answer::Promised(_) => {}
+            // One that cannot be says nothing: no term comes after it. The others are asked as before.
+            Answer::Later(known) if known > HIGHEST_TERM => {}
             Answer::Later(known) => self.above = self.above.max(known),
         }
     }

@@ -9,6 +9,7 @@
 //! elections   when a member stands for election as the consensus leader
 //! consensus   the log that carries commands, by openraft, over this project's disk
 //! member      one running member: all of these, and a copy of the data
+//! tasks, time what the last two run on: tokio's, or a simulation's
 //! ```
 //! The first six decide purely. They take events with the time of the caller's own clock and return what is to be done. The safety of commits rests on terms and
 //! promises; clocks protect only reads at a primary that is cut off.
@@ -22,6 +23,8 @@ pub mod failover;
 pub mod leases;
 pub mod member;
 pub mod standing;
+pub mod tasks;
+pub mod time;
 pub mod waiting;
 
 pub use catalogue::{Catalogue, Command, Kind, Lost, Member, NodeId, Phase, Policies, Refused};

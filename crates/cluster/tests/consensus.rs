@@ -1,7 +1,9 @@
 //! Members of one consensus in one process, with messages over channels that can be cut and disks that lose their power.
 
 use cluster::consensus::Carried;
-use cluster::{Carry, Catalogue, Command, Consensus, Kind, Member, NodeId, Policies, Timing};
+use cluster::{
+    Carry, Catalogue, Command, Consensus, Kind, Member, NodeId, Policies, Refused, Timing,
+};
 use env::{Clock, Env, MemDisk, OsClock, PowerCut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -365,4 +367,33 @@ async fn the_silence_before_an_election_counts_where_the_voters_say_so() {
     *world.net.old.lock().unwrap() = (BTreeSet::from([1, 2, 3]), "Ballot");
     // A majority has missed the leader for a while when it votes.
     assert!(counts_from(&mut world).await > 300_000_000);
+}
+
+/// It would overflow at each member that applies it, and each would stop there again at its next start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_term_after_which_none_can_come_does_not_enter_the_log() {
+    let world = three().await;
+    let leader = || world.all().into_iter().find(|m| m.won().is_some());
+    until("there is a leader", async || leader().is_some()).await;
+    let leader = leader().expect("it was there");
+    let before = leader.applied();
+    let (after, above) = (1, u64::MAX);
+    let (node, term) = (2, u64::MAX);
+    for command in [
+        Command::Begin { after, above },
+        Command::Took { node, term },
+    ] {
+        let proposed = leader.propose(command).await.expect("an answer");
+        assert_eq!(proposed, Err(Refused::NoSuchTerm));
+    }
+    world.propose(&loss(7)).await;
+    world.agree(|c| c.policies().max_loss == Some(7)).await;
+    assert_eq!(leader.applied().1.phase(), before.1.phase());
+    // The consensus' own terms go the same way: none of its members could stand after this one.
+    let vote = r#"{"leader_id":{"term":18446744073709551615,"node_id":2},"committed":true}"#;
+    let append = format!(
+        r#"{{"Append":{{"vote":{vote},"prev_log_id":null,"entries":[],"leader_commit":null}}}}"#
+    );
+    let heard = leader.hear(append.as_bytes()).await;
+    assert_eq!(heard.map_err(|e| e.kind()), Err(io::ErrorKind::InvalidData));
 }
