@@ -4,7 +4,7 @@
 //!
 //! Left out on purpose: intervals. What looks around from time to time sleeps between two looks.
 
-use crate::tasks::{Tasks, Timer, entered};
+use crate::tasks::{Timer, entered};
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::pin::Pin;
@@ -17,11 +17,7 @@ pub struct Sleep(Sleeps);
 
 enum Sleeps {
     Tokio(Pin<Box<tokio::time::Sleep>>),
-    Own {
-        at: u64,
-        timer: Option<Arc<Timer>>,
-        tasks: Arc<dyn Tasks>,
-    },
+    Own(Arc<Timer>),
 }
 
 impl Future for Sleep {
@@ -30,28 +26,21 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.0 {
             Sleeps::Tokio(sleep) => sleep.as_mut().poll(cx),
-            Sleeps::Own { at, timer, tasks } => {
-                let timer = timer.get_or_insert_with(|| {
-                    let timer = Arc::new(Timer::default());
-                    tasks.fire_at(*at, timer.clone());
-                    timer
-                });
-                timer.poll(cx)
-            }
+            Sleeps::Own(timer) => timer.poll(cx),
         }
     }
 }
 
 /// Waits for so long.
 pub fn sleep(duration: Duration) -> Sleep {
-    Sleep(match entered() {
-        None => Sleeps::Tokio(Box::pin(tokio::time::sleep(duration))),
-        Some(tasks) => Sleeps::Own {
-            at: tasks.now().saturating_add(nanos(duration)),
-            timer: None,
-            tasks,
-        },
-    })
+    let Some(tasks) = entered() else {
+        return Sleep(Sleeps::Tokio(Box::pin(tokio::time::sleep(duration))));
+    };
+    // Planned here, and not at the first poll: a `select!` may poll another branch before, or not, by chance.
+    let timer = Arc::new(Timer::default());
+    let at = tasks.now().saturating_add(nanos(duration));
+    tasks.fire_at(at, timer.clone());
+    Sleep(Sleeps::Own(timer))
 }
 
 /// The time was over before the future was ready.

@@ -101,12 +101,12 @@ pub async fn serve(world: Arc<World>, node: Arc<Node>) {
         let Some(member) = node.member() else {
             continue;
         };
+        if world.executor.below(100) == 0 && !world.is_mended() {
+            hand_over(&world, &node, &member).await;
+        }
         read(&world, &node, &member);
         write(&world, &node, &member);
         release(&world, &node, &member);
-        if world.executor.below(300) == 0 && !world.is_mended() {
-            hand_over(&world, &node, &member).await;
-        }
     }
 }
 
