@@ -125,6 +125,7 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
                 &["--seeds", "500"][..],
                 &["--sites", "--seeds", "300"],
                 &["--histories", "1000"],
+                &["--control", "--seeds", "100"],
             ] {
                 let mut run = Command::new(&sim);
                 run.args(seeds);

@@ -45,7 +45,8 @@ cargo xtask COMMAND
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
   fuzz      the decoders under libFuzzer, `--seconds N` each
   sim       whole clusters under seeds, `--seeds N [--from M]`; `--seed N` shows one, a line per event;
-            `--sites`: replicas are sites; `--histories N`, `--history N`: small histories of sites against an ideal
+            `--sites`: replicas are sites; `--histories N`, `--history N`: small histories of sites against an ideal;
+            `--control`: clusters that name their primary by themselves, with openraft under virtual time
   differ    random queries, answers beside PostgreSQL 15's and beside themselves, `--seeds N [--from M]`; `--seed N` shows one
   regress   PostgreSQL 15's regression suite by statement, `--source DIR` (its unpacked source); `--isolation`: its isolation specs
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15

@@ -21,11 +21,16 @@
 //!
 //! Left out on purpose: several shards, the bucket map and generations. They come with partitions.
 
+use base::MAX_TERM;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A member's number. It is drawn once and never given again.
 pub type NodeId = u64;
+
+/// The highest term of the data that a command or a copy may bring in. A fail-over takes the next one, and a promotion by hand one far above, so no cluster comes
+/// there. One that is higher was made up or damaged. The terms after this one are counted one by one, and none comes to [`MAX_TERM`].
+pub const HIGHEST_TERM: u64 = MAX_TERM >> 1;
 
 /// The most voters there are.
 pub const MOST_VOTERS: usize = 3;
@@ -166,6 +171,17 @@ impl Command {
             | Command::Restore => vec![],
         }
     }
+
+    /// Whether the term that it brings in, if any, can be: see [`HIGHEST_TERM`]. Asked before it enters the log. [`Catalogue::apply`] takes what is in the
+    /// log as builds before took it, as each member has to come to the same.
+    pub fn is_possible(&self) -> bool {
+        let brings = match self {
+            Command::Found { term, .. } | Command::Took { term, .. } => *term,
+            Command::Begin { above, .. } => *above,
+            _ => 0,
+        };
+        brings <= HIGHEST_TERM
+    }
 }
 
 /// Why a command changed nothing.
@@ -183,6 +199,8 @@ pub enum Refused {
     Leads,
     /// The command speaks of a term or of a change that is over.
     Late,
+    /// The command names a term that no cluster comes to.
+    NoSuchTerm,
 }
 
 /// The state that all members agree on.
@@ -401,13 +419,11 @@ impl Catalogue {
         if term != after {
             return Err(Refused::Late);
         }
+        let next = term.max(above).checked_add(1).ok_or(Refused::NoSuchTerm)?;
         if matches!(self.phase, Some(Phase::Leading { .. })) {
             self.led = Some(term);
         }
-        self.phase = Some(Phase::Choosing {
-            term: term.max(above) + 1,
-            before,
-        });
+        self.phase = Some(Phase::Choosing { term: next, before });
         Ok(())
     }
 
@@ -418,7 +434,7 @@ impl Catalogue {
         }
         match self.phase {
             Some(Phase::Leading { node, term: now }) if now == term && node != to => {
-                let term = term + 1;
+                let term = term.checked_add(1).ok_or(Refused::NoSuchTerm)?;
                 self.phase = Some(Phase::Leading { node: to, term });
                 Ok(())
             }
@@ -456,7 +472,7 @@ impl Catalogue {
     /// From here on only that much is promised, and reports that are under way do not count.
     fn lower(&mut self, promised: usize) {
         self.promised = self.promised.min(promised);
-        self.change += 1;
+        self.change = self.change.saturating_add(1);
     }
 
     /// `synchronous_replicas` as it is meant: what is set, or 1 as soon as there is a second copy.

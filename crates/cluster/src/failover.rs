@@ -40,7 +40,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalogue::{Catalogue, Command, Kind, NodeId, Phase};
+use crate::catalogue::{Catalogue, Command, HIGHEST_TERM, Kind, NodeId, Phase};
 use crate::leases::{Before, Grantor, Request, Terms};
 use crate::standing::{Answer, Testimony};
 
@@ -147,6 +147,8 @@ impl Failover {
             Answer::Promised(_) => {}
             // A copy that leads in this term by now, or knows it, was asked twice. No person has promoted it.
             Answer::Later(known) if known <= term => {}
+            // One that cannot be says nothing: no term comes after it. The others are asked as before.
+            Answer::Later(known) if known > HIGHEST_TERM => {}
             Answer::Later(known) => self.above = self.above.max(known),
         }
     }

@@ -11,6 +11,7 @@
 //! member      one running member: all of these, and a copy of the data
 //! word        what members say to each other, as bytes
 //! question    what nodes ask each other that may be no members, as bytes
+//! tasks, time what the last two run on: tokio's, or a simulation's
 //! ```
 //! The first six decide purely. They take events with the time of the caller's own clock and return what is to be done. The safety of commits rests on terms and
 //! promises; clocks protect only reads at a primary that is cut off.
@@ -25,6 +26,8 @@ pub mod leases;
 pub mod member;
 pub mod question;
 pub mod standing;
+pub mod tasks;
+pub mod time;
 pub mod waiting;
 pub mod word;
 

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
 
 use crate::catalogue::{Catalogue, Command, NodeId, Phase, Refused};
 use crate::consensus::{Carried, Carry, Consensus};
@@ -25,6 +24,8 @@ use crate::elections::Timing;
 use crate::failover::{Action, Failover, Obstacle};
 use crate::leases::{Holder, Request, Terms};
 use crate::standing::Answer;
+use crate::tasks::{JoinHandle, spawn, spawn_blocking};
+use crate::time::{Instant, sleep, timeout};
 use crate::waiting::{Seen, Waiting};
 use crate::word::{Said, Word};
 
@@ -229,19 +230,20 @@ impl RunningMember {
         });
         let acting = inner.clone();
         let mut catalogue = inner.consensus.catalogue();
-        let task = tokio::spawn(async move {
+        let task = spawn(async move {
             loop {
                 catalogue.mark_unchanged();
                 acting.act();
                 // What the members agree on is acted on at once, and so are answers.
                 tokio::select! {
-                    changed = tokio::time::timeout(TICK, catalogue.changed()) => {
+                    biased;
+                    () = acting.moved.notified() => {}
+                    changed = timeout(TICK, catalogue.changed()) => {
                         if let Ok(Err(_)) = changed {
                             // The consensus has ended here. The next look says why.
-                            tokio::time::sleep(TICK).await;
+                            sleep(TICK).await;
                         }
                     }
-                    () = acting.moved.notified() => {}
                 }
             }
         });
@@ -306,19 +308,19 @@ impl RunningMember {
 
     /// Whether the members have a majority that this one reaches. An election is waited for: a majority that has just lost its leader is one all the same.
     pub async fn has_majority(&self) -> bool {
-        let until = tokio::time::Instant::now() + ELECTION;
+        let until = Instant::now() + ELECTION;
         loop {
             let confirmed = async {
                 let to = self.inner.consensus.leader()?;
                 self.inner.ask::<bool>(to, Word::Confirm).await
             };
-            if let Ok(Some(true)) = tokio::time::timeout(ANSWERS, confirmed).await {
+            if let Ok(Some(true)) = timeout(ANSWERS, confirmed).await {
                 return true;
             }
-            if tokio::time::Instant::now() >= until {
+            if Instant::now() >= until {
                 return false;
             }
-            tokio::time::sleep(TICK).await;
+            sleep(TICK).await;
         }
     }
 
@@ -387,7 +389,7 @@ impl Inner {
             Word::Confirm => serde_json::to_vec(&self.consensus.confirm().await.is_ok()),
             Word::Promise { term } => {
                 let data = self.data.clone();
-                let promised = tokio::task::spawn_blocking(move || data.promise(term));
+                let promised = spawn_blocking(move || data.promise(term));
                 let mut answer = promised.await.map_err(io::Error::other)??;
                 if let Answer::Promised(said) = &mut answer {
                     said.failed = self.unable.load(Ordering::SeqCst);
@@ -455,7 +457,7 @@ impl Inner {
         if self.consensus.won().is_some() && !self.fitting.swap(true, Ordering::AcqRel) {
             let this = self.clone();
             let reached = self.reach(ANSWERS);
-            tokio::spawn(async move {
+            spawn(async move {
                 // An error is a leader that changes just now; the next tick tries again.
                 let _ = this.consensus.fit(&reached).await;
                 this.fitting.store(false, Ordering::Release);
@@ -489,7 +491,7 @@ impl Inner {
         reached.1 = now;
         drop(reached);
         let this = self.clone();
-        tokio::spawn(async move {
+        spawn(async move {
             let all: Option<BTreeSet<NodeId>> = this.ask(to, Word::Reach).await;
             this.reached.lock().0 = all.unwrap_or_default();
         });
@@ -510,7 +512,7 @@ impl Inner {
             self.named(term, self.terms(catalogue));
         }
         let this = self.clone();
-        tokio::task::spawn_blocking(move || {
+        spawn_blocking(move || {
             let _one = this.telling.lock();
             // Another phase may have been told while this one waited for its turn.
             if *this.told.lock() != Some(phase) {
@@ -624,7 +626,7 @@ impl Inner {
         };
         if let Some(command) = command {
             let this = self.clone();
-            tokio::spawn(async move {
+            spawn(async move {
                 // Proposed again at a later tick, if it is still due.
                 this.propose_once(to, command).await;
             });
@@ -641,7 +643,7 @@ impl Inner {
         let request = l.holder.request(now);
         drop(leading);
         let this = self.clone();
-        tokio::spawn(async move {
+        spawn(async move {
             let granted: Option<bool> = this.ask(to, Word::Lease { request, end }).await;
             let now = this.clock.boot_nanos();
             if let (Some(true), Some(l)) = (granted, this.leading.lock().as_mut()) {
@@ -665,7 +667,7 @@ impl Inner {
         };
         for action in actions {
             let this = self.clone();
-            tokio::spawn(async move {
+            spawn(async move {
                 match action {
                     Action::Propose(command) => this.propose_once(this.me, command).await,
                     Action::Ask { node, term } => this.ask_copy(node, term).await,
@@ -707,7 +709,7 @@ impl Inner {
         let proposed = self.propose(to, command);
         // Here it ends when a majority has it, or when this member leads no more; not where a snapshot has taken the place of its entry.
         let limit = if to == self.me { FORGOTTEN } else { ANSWERED };
-        _ = tokio::time::timeout(limit, proposed).await;
+        _ = timeout(limit, proposed).await;
     }
 
     async fn propose(

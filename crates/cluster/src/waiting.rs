@@ -79,9 +79,8 @@ impl Waiting {
     }
 
     fn is_over(&self, catalogue: &Catalogue, now: u64) -> bool {
-        let after = catalogue
-            .degrade_after()
-            .map(|ms| ms.saturating_mul(1_000_000));
+        let after = catalogue.degrade_after();
+        let after = after.map(|ms| ms.saturating_mul(1_000_000));
         match (self.since, after) {
             (Some(since), Some(after)) => now.saturating_sub(since) >= after,
             _ => false,

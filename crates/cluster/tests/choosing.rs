@@ -1,5 +1,6 @@
 //! The decider of a fail-over, step by step: what stands in its way, and terms that were drawn by hand.
 
+use cluster::catalogue::HIGHEST_TERM;
 use cluster::failover::stands_in_the_way;
 use cluster::{
     Action, Answer, Before, Catalogue, Command, End, Failover, Holder, Kind, Lost, Member, NodeId,
@@ -529,4 +530,78 @@ fn a_command_of_the_build_before_names_no_loss() {
     // The build before reads what is said now.
     let now = serde_json::to_value(said(3, 9, Some(4))).expect("written");
     assert_eq!(now["Promised"]["position"], 9);
+}
+
+/// A term after which none can come, in the log of a build that has taken it: no member stops where it is applied.
+#[test]
+fn a_command_with_the_last_of_all_terms_ends_no_member() {
+    use Kind::Server;
+    let members = || catalogue(&[Server, Server, Server]);
+    let mut choosing = members();
+    let begin = Command::Begin {
+        after: 1,
+        above: u64::MAX,
+    };
+    assert_eq!(choosing.apply(&begin), Err(Refused::NoSuchTerm));
+    assert_eq!(choosing, members());
+    let mut taken = members();
+    let (node, term) = (2, u64::MAX);
+    let took = Command::Took { node, term };
+    taken.apply(&took).expect("as builds before did");
+    let over = Command::HandOver { term, to: 3 };
+    assert_eq!(taken.apply(&over), Err(Refused::NoSuchTerm));
+    let begin = Command::Begin {
+        after: term,
+        above: 0,
+    };
+    assert_eq!(taken.apply(&begin), Err(Refused::NoSuchTerm));
+    for command in [
+        took,
+        Command::Begin {
+            after: 1,
+            above: HIGHEST_TERM + 1,
+        },
+    ] {
+        assert!(!command.is_possible(), "{command:?}");
+    }
+    // Those after the highest are counted: the members can choose still.
+    let begin = Command::Begin {
+        after: HIGHEST_TERM + 7,
+        above: HIGHEST_TERM,
+    };
+    assert!(begin.is_possible());
+}
+
+/// A copy that names such a term is as one that does not answer.
+#[test]
+fn a_copy_that_knows_the_last_of_all_terms_is_chosen_without() {
+    use Kind::Server;
+    let mut catalogue = catalogue(&[Server, Server, Server]);
+    let mut failover = Failover::elected(Terms::default(), 0, Before::default());
+    let long = 10_000_000_000;
+    failover.tick(&catalogue, 0);
+    let mut step = |failover: &mut Failover| {
+        for action in failover.tick(&catalogue, long) {
+            if let Action::Propose(command) = action {
+                assert!(command.is_possible(), "{command:?}");
+                catalogue.apply(&command).expect("in time");
+            }
+        }
+        catalogue.phase()
+    };
+    assert_eq!(
+        step(&mut failover),
+        Some(Phase::Choosing { term: 2, before: 1 })
+    );
+    step(&mut failover);
+    failover.answered(2, 3, Answer::Later(u64::MAX));
+    let end = End::default();
+    for node in [1, 2] {
+        failover.answered(2, node, Answer::Promised(end.into()));
+    }
+    let named = step(&mut failover);
+    assert!(
+        matches!(named, Some(Phase::Leading { term: 2, .. })),
+        "{named:?}"
+    );
 }

@@ -579,3 +579,19 @@ async fn a_consensus_log_that_cannot_be_written_is_told_and_read_again_later() {
     })
     .await;
 }
+
+/// A copy that promised it could take no record any more, of any leader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_copy_promises_no_term_after_which_none_can_come() {
+    let world = three().await;
+    for id in ALL {
+        let ear = world.ears.lock().unwrap()[&id].clone();
+        let asked = ear
+            .hear(br#"W{"Promise":{"term":18446744073709551615}}"#)
+            .await;
+        assert_eq!(asked.map_err(|e| e.kind()), Err(io::ErrorKind::InvalidData));
+        assert!(world.copies[&id].lock().standing.promised() < 1 << 62);
+    }
+    let written = world.acknowledged().0;
+    until("it goes on", async || world.acknowledged().0 > written).await;
+}

@@ -15,7 +15,7 @@
 //!
 //! Planted faults break the first two. Each must be found within the same seeds that pass without it.
 //!
-//! Left out on purpose: openraft itself, and disks. A crash keeps the log and the promise, which are written before they are answered.
+//! Left out on purpose: openraft itself, and disks, which `cargo xtask sim --control` runs. A crash keeps the log and the promise, which are written before they are answered.
 
 use cluster::waiting::Seen;
 use cluster::{

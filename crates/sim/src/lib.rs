@@ -15,7 +15,8 @@
 //! converge: one primary, all replicas equal to it, new commits acknowledged.
 //!
 //! What seeds meet too seldom is written down ([`scenario`]). In runs of their own replicas are sites ([`site`]), or hold read leases ([`lease`]).
-//! Small histories of a primary and its sites, hundreds a second, are compared with an ideal ([`histories`]).
+//! Small histories of a primary and its sites, hundreds a second, are compared with an ideal ([`histories`]). Clusters whose members name their primary by themselves
+//! run the control plane over virtual time ([`control`]).
 //!
 //! [`model`] remembers every commit by term and position; [`invariants`] compare. A seed decides everything: `--seed N` shows
 //! that run, a line per event.
@@ -23,6 +24,7 @@
 //! Left out on purpose: races between threads (shuttle looks for those), DDL while things break, and full disks.
 
 pub mod clients;
+pub mod control;
 pub mod follower;
 pub mod forward;
 pub mod histories;
@@ -66,16 +68,21 @@ pub fn run_leases(seed: u64, loud: bool) -> Result<Report, String> {
 
 /// What a world does, or which invariant did not hold, and the last events.
 fn caught(mut world: World, play: fn(&mut World) -> Report) -> Result<Report, String> {
+    let seed = world.seed;
+    let ran = words_of(|| play(&mut world));
+    ran.map_err(|what| format!("seed {seed}: {what}\n{}", world.last_lines()))
+}
+
+/// What this returns, or the words of its panic.
+fn words_of<R>(play: impl FnOnce() -> R) -> Result<R, String> {
     // What a node has to say would drown what was found.
     env::say::set_logger(|_, _| {});
-    let seed = world.seed;
-    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut world)));
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(play));
     ran.map_err(|payload| {
         let said = payload
             .downcast_ref::<String>()
             .cloned()
             .or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-        let what = said.unwrap_or_else(|| "a panic without words".into());
-        format!("seed {seed}: {what}\n{}", world.last_lines())
+        said.unwrap_or_else(|| "a panic without words".into())
     })
 }

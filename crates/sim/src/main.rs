@@ -1,6 +1,7 @@
 //! `sim --seeds N [--from M]` runs seeds and reports; `sim --seed N` shows one, a line per event; `--plant NAME` makes a bug; `--sites`: replicas
-//! are sites; `--leases`: they hold read leases. `sim --histories N [--from M]` runs small histories of sites, `sim --history N` shows one.
+//! are sites; `--leases`: they hold read leases; `--control`: clusters that name their primary by themselves, with openraft. `sim --histories N [--from M]` runs small histories of sites, `sim --history N` shows one.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,59 +26,78 @@ fn main() -> ExitCode {
     if let Some(count) = number("--histories") {
         return histories(number("--from").unwrap_or(0), count);
     }
-    type Run = fn(u64, bool) -> Result<sim::Report, String>;
     let says = |name: &str| args.iter().any(|a| a == name);
-    let (run, how): (Run, &str) = match (says("--sites"), says("--leases")) {
-        (true, _) => (sim::run_sites, " --sites"),
-        (_, true) => (sim::run_leases, " --leases"),
-        _ => (sim::run, ""),
+    let seeds = Seeds {
+        one: number("--seed"),
+        from: number("--from").unwrap_or(1),
+        count: number("--seeds").unwrap_or(100),
     };
-    if let Some(seed) = number("--seed") {
-        return match run(seed, true) {
-            Ok(report) => {
-                println!("{report}");
-                ExitCode::SUCCESS
-            }
-            Err(why) => {
-                println!("FAILED {why}");
-                ExitCode::FAILURE
-            }
-        };
+    match (says("--control"), says("--sites"), says("--leases")) {
+        (true, ..) => seeds.run(" --control", sim::control::run, |all, one| all.add(one)),
+        (_, true, _) => seeds.run(" --sites", sim::run_sites, |all, one| all.add(one)),
+        (.., true) => seeds.run(" --leases", sim::run_leases, |all, one| all.add(one)),
+        _ => seeds.run("", sim::run, |all, one| all.add(one)),
     }
-    let (count, from) = (
-        number("--seeds").unwrap_or(100),
-        number("--from").unwrap_or(1),
-    );
-    // Each cluster has one thread; several clusters run side by side.
-    let (next, done) = (
-        AtomicU64::new(from),
-        Mutex::new((0, sim::Report::default())),
-    );
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= from + count {
-                        return;
-                    }
-                    let ran = run(seed, false);
-                    let (failed, all) = &mut *done.lock().unwrap_or_else(|e| e.into_inner());
-                    match ran {
-                        Ok(report) => all.add(&report),
-                        Err(why) => {
-                            *failed += 1;
-                            println!("FAILED {why}\nagain: cargo xtask sim{how} --seed {seed}\n");
+}
+
+/// One seed that is shown, or some.
+struct Seeds {
+    one: Option<u64>,
+    from: u64,
+    count: u64,
+}
+
+impl Seeds {
+    /// `how`: the option that makes such a run again.
+    fn run<R: Default + Display + Send>(
+        &self,
+        how: &str,
+        run: fn(u64, bool) -> Result<R, String>,
+        add: fn(&mut R, &R),
+    ) -> ExitCode {
+        if let Some(seed) = self.one {
+            return match run(seed, true) {
+                Ok(report) => {
+                    println!("{report}");
+                    ExitCode::SUCCESS
+                }
+                Err(why) => {
+                    println!("FAILED {why}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
+        // Each cluster has one thread; several clusters run side by side.
+        let (next, done) = (AtomicU64::new(self.from), Mutex::new((0, R::default())));
+        let end = self.from + self.count;
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::SeqCst);
+                        if seed >= end {
+                            return;
+                        }
+                        let ran = run(seed, false);
+                        let (failed, all) = &mut *done.lock().unwrap_or_else(|e| e.into_inner());
+                        match ran {
+                            Ok(report) => add(all, &report),
+                            Err(why) => {
+                                *failed += 1;
+                                println!(
+                                    "FAILED {why}\nagain: cargo xtask sim{how} --seed {seed}\n"
+                                );
+                            }
                         }
                     }
-                }
-            });
-        }
-    });
-    let (failed, all) = done.into_inner().unwrap_or_else(|e| e.into_inner());
-    println!("{all}");
-    println!("{} seeds passed, {failed} failed", count - failed);
-    ExitCode::from(u8::from(failed > 0))
+                });
+            }
+        });
+        let (failed, all) = done.into_inner().unwrap_or_else(|e| e.into_inner());
+        println!("{all}");
+        println!("{} seeds passed, {failed} failed", self.count - failed);
+        ExitCode::from(u8::from(failed > 0))
+    }
 }
 
 /// One small history, a line per event.

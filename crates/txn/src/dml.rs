@@ -506,7 +506,7 @@ impl Txn {
     }
 
     /// After a wait for an UPDATE of a row: later ones need not wait for this transaction.
-    fn has_passed(&mut self) {
+    pub(crate) fn has_passed(&mut self) {
         if let Some(name) = self.locks.passing.take()
             && self.shared.locks.mode_of(self.id, name) == Some(LockMode::Share)
         {

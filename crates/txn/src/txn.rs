@@ -384,6 +384,8 @@ impl Txn {
         self.statement.has_told = true;
         self.check_new_keys()?;
         self.check_foreign_keys()?;
+        // A run after the wait may not have asked for the key again.
+        self.has_passed();
         self.charge();
         Ok(self.show_intents()?)
     }
@@ -397,7 +399,7 @@ impl Txn {
         // What its writes asked for is not there to be asked.
         self.references.probes.truncate(self.statement.mark.probes);
         self.references.keys.truncate(0);
-        self.locks.passing = None;
+        self.has_passed();
         self.charge();
     }
 

@@ -136,6 +136,7 @@ impl Txn {
         if let Some(name) = self.locks.queued.take() {
             self.shared.locks.stop_waiting(self.id, name);
         }
+        self.has_passed();
     }
 
     /// It waits for this one now, and for no other.

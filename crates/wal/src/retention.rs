@@ -132,10 +132,15 @@ fn at(listing: &[Term], time: u64) -> Option<(u64, Position)> {
 
 /// The term and the base in front of which nothing is kept.
 fn oldest_kept(listing: &[Term], now: u64, keep: Keep) -> Option<(u64, Base)> {
-    let mut whole = listing.iter().rev().flat_map(|t| {
-        let bases = t.bases.iter().rev().filter(|b| b.whole.is_some());
-        bases.map(|b| (t.term, *b))
-    });
+    // A base of an older term that ends above the next one's beginning holds commits that a fail-over has lost: no restore takes it.
+    let (mut usable, mut ends) = (Vec::new(), Position::MAX);
+    for t in listing.iter().rev() {
+        let bases = t.bases.iter().rev();
+        let bases = bases.filter(|b| b.whole.is_some() && b.end <= ends);
+        usable.extend(bases.map(|b| (t.term, *b)));
+        ends = ends.min(Times::of(&t.times).begins.unwrap_or(ends));
+    }
+    let mut whole = usable.into_iter();
     match keep {
         Keep::All => None,
         Keep::Bases(n) => whole.nth(n.saturating_sub(1)),
@@ -285,6 +290,15 @@ mod tests {
 
     fn gone(r: &Removal, folder: &str) -> usize {
         r.objects.iter().filter(|o| o.1 == folder).count()
+    }
+
+    /// The last base of a primary that was lost had commits which the next one never got.
+    #[test]
+    fn a_base_above_the_next_terms_beginning_does_not_count() {
+        let (old, mut new) = (hourly(1, 0, 3), hourly(2, 3, 0));
+        new.times.push(names::begins(at(45)));
+        let removed = removal(&[old, new], 6 * HOUR, Keep::Bases(1));
+        assert_eq!(gone(&removed, "checkpoint"), 1);
     }
 
     #[test]

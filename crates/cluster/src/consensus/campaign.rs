@@ -12,21 +12,24 @@ use super::types::Types;
 use crate::catalogue::NodeId;
 use crate::elections::{Elections, Step, Timing, goes_before};
 use crate::leases::{Ballots, Before};
+use crate::time::{sleep, timeout};
 use env::{Clock, Env, Random};
+use futures::stream::{FuturesUnordered, StreamExt};
 use openraft::{EmptyNode, LogId, Raft, RaftMetrics};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// Planted: a leader that is taken out takes itself out of the learners, too, and leads on meanwhile.
+pub(super) const OUT_AT_ONCE: &str = "consensus.out_at_once";
 
 /// How often a member looks whether it is to stand.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) type Last = Option<LogId<NodeId>>;
-type Metrics = RaftMetrics<NodeId, EmptyNode>;
+pub(super) type Metrics = RaftMetrics<NodeId, EmptyNode>;
 
 /// What the others are asked: whether they would vote for this member.
 pub(super) trait Others: Send + Sync + 'static {
@@ -136,48 +139,52 @@ impl Campaign {
 
     /// Stands when it is time to, and beats while this member leads; until the consensus ends here.
     pub(super) async fn run(self: Arc<Campaign>, raft: Raft<Types>, others: Arc<impl Others>) {
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut beaten = 0;
-        loop {
-            look.tick().await;
-            let metrics: Metrics = raft.metrics().borrow().clone();
-            let now = self.now();
-            if metrics.running_state.is_err() {
-                return;
-            }
-            let voters = metrics.membership_config.membership().get_joint_config();
-            let votes = voters.iter().any(|v| v.contains(&self.me));
-            if metrics.state.is_leader() {
-                self.heard(self.me);
-                // One that cannot be reached grants no lease. Should that last, the others are to miss it.
-                let reached = self.may_stand.load(Ordering::SeqCst);
-                if reached && now.saturating_sub(beaten) >= self.timing.heartbeat * 1_000_000 {
-                    beaten = now;
-                    // An error is a consensus that has ended, which the next look sees.
-                    _ = raft.trigger().heartbeat().await;
-                }
-                continue;
-            }
-            if !votes || !self.may_stand.load(Ordering::SeqCst) {
-                self.elections.lock().heard(now, self.draw());
-                continue;
-            }
-            let alone = voters.iter().all(|v| v.len() == 1);
-            let step = self.elections.lock().tick(now, alone);
-            if step == Step::Wait {
-                continue;
-            }
-            let stands = self.majority_would_vote(voters, &others).await;
-            if stands {
-                let mut leaders = self.leaders.lock();
-                leaders.1 = leaders.0;
-            }
-            self.elections.lock().asked(self.now(), stands, self.draw());
-            if stands {
-                _ = raft.trigger().elect().await;
-            }
+        while self.look(&raft, &others, &mut beaten).await {
+            sleep(LOOK).await;
         }
+    }
+
+    /// One look at what is to be done. `beaten`: when this member beat last. False: the consensus has ended here.
+    async fn look(&self, raft: &Raft<Types>, others: &Arc<impl Others>, beaten: &mut u64) -> bool {
+        let metrics: Metrics = raft.metrics().borrow().clone();
+        let now = self.now();
+        if metrics.running_state.is_err() {
+            return false;
+        }
+        let voters = metrics.membership_config.membership().get_joint_config();
+        let votes = voters.iter().any(|v| v.contains(&self.me));
+        if metrics.state.is_leader() {
+            self.heard(self.me);
+            // One that cannot be reached grants no lease, and one that was taken out leads no more. Should that last, the others are to miss it.
+            let reached = self.may_stand.load(Ordering::SeqCst);
+            let leads = reached && !is_taken_out(&metrics, self.me);
+            if leads && now.saturating_sub(*beaten) >= self.timing.heartbeat * 1_000_000 {
+                *beaten = now;
+                // An error is a consensus that has ended, which the next look sees.
+                _ = raft.trigger().heartbeat().await;
+            }
+            return true;
+        }
+        if !votes || !self.may_stand.load(Ordering::SeqCst) {
+            self.elections.lock().heard(now, self.draw());
+            return true;
+        }
+        let alone = voters.iter().all(|v| v.len() == 1);
+        let step = self.elections.lock().tick(now, alone);
+        if step == Step::Wait {
+            return true;
+        }
+        let stands = self.majority_would_vote(voters, others).await;
+        if stands {
+            let mut leaders = self.leaders.lock();
+            leaders.1 = leaders.0;
+        }
+        self.elections.lock().asked(self.now(), stands, self.draw());
+        if stands {
+            _ = raft.trigger().elect().await;
+        }
+        true
     }
 
     /// Whether a majority, of the old voters and of the new ones, would vote for this member.
@@ -188,29 +195,25 @@ impl Campaign {
     ) -> bool {
         let all: BTreeSet<NodeId> = voters.iter().flatten().copied().collect();
         let last = others.last();
-        let mut asked = JoinSet::new();
-        for voter in all.into_iter().filter(|v| *v != self.me) {
-            let others = others.clone();
-            asked.spawn(async move { (voter, others.would_vote(voter, last).await) });
-        }
-        let mut late = std::pin::pin!(sleep(Duration::from_millis(self.timing.patience / 2)));
         let mut yes = BTreeSet::from([self.me]);
-        loop {
-            if voters
-                .iter()
-                .all(|v| 2 * v.intersection(&yes).count() > v.len())
-            {
-                return true;
-            }
-            tokio::select! {
-                answer = asked.join_next() => match answer {
-                    Some(Ok((voter, true))) => _ = yes.insert(voter),
+        let is_majority = |yes: &BTreeSet<NodeId>| {
+            let mut sets = voters.iter();
+            sets.all(|v| 2 * v.intersection(yes).count() > v.len())
+        };
+        let ask = |voter| async move { (voter, others.would_vote(voter, last).await) };
+        let asked = all.into_iter().filter(|v| *v != self.me).map(ask);
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let answered = timeout(Duration::from_millis(self.timing.patience / 2), async {
+            while !is_majority(&yes) {
+                match asked.next().await {
+                    Some((voter, true)) => _ = yes.insert(voter),
                     Some(_) => {}
                     None => return false,
-                },
-                () = &mut late => return false,
+                }
             }
-        }
+            true
+        });
+        answered.await.unwrap_or(false)
     }
 
     /// Whether this member would vote for one with such a log. `leads`: this one leads the consensus, as far as it knows.
@@ -218,4 +221,12 @@ impl Campaign {
         let first = goes_before((last, candidate), (own, self.me));
         !leads && last >= own && self.another(first)
     }
+}
+
+/// Whether the members have agreed on voters without this one. openraft goes on to take it for the leader that it was.
+pub(super) fn is_taken_out(metrics: &Metrics, me: NodeId) -> bool {
+    let voters = &metrics.membership_config;
+    let votes = voters.membership().voter_ids().any(|id| id == me);
+    let agreed = voters.log_id().is_some() && *voters.log_id() <= metrics.last_applied;
+    !votes && agreed && !env::fault::planted(OUT_AT_ONCE)
 }

@@ -6,17 +6,24 @@
 //! Voters follow the catalogue: the consensus leader changes them in [`Consensus::fit`], from one to three in one step. The others learn.
 //! When a member stands for election is decided in [`crate::elections`].
 //!
+//! **A leader that is taken out** takes its own vote away, and nothing else. From then on it learns, says that it leads nothing, and is silent, so the others
+//! elect another one. That one takes it out of the learners. Were it to do that itself, openraft would take it for the leader for a while still, and a change of the
+//! voters in that time would be that of a stranger, which openraft forbids by an assertion.
+//!
+//! **Terms** that no cluster comes to ([`crate::catalogue::HIGHEST_TERM`]) are refused where they come in: commands before they enter the log, messages before openraft sees them.
+//!
 //! Left out on purpose: what follows from the catalogue. Leases and fail-over are decided in [`crate::failover`].
 
 mod campaign;
 pub mod file;
 mod message;
+mod runtime;
 mod store;
 mod types;
 
 pub use message::Message;
 
-use campaign::{Campaign, Last, Others};
+use campaign::{Campaign, Last, OUT_AT_ONCE, Others, is_taken_out};
 use env::Env;
 use openraft::error::{InstallSnapshotError, NetworkError, RPCError, RaftError, Unreachable};
 use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
@@ -34,12 +41,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use crate::catalogue::{Catalogue, Command, Member, NodeId, Refused};
 use crate::elections::Timing;
 use crate::leases::Before;
+use crate::tasks::{JoinHandle, spawn};
 use message::Ballot;
+use store::Applied;
 use types::Types;
 
 /// The name of its log in the directory.
@@ -62,7 +70,7 @@ const BACKOFF: Duration = Duration::from_millis(100);
 pub struct Consensus {
     me: NodeId,
     raft: Raft<Types>,
-    catalogue: watch::Receiver<Catalogue>,
+    applied: Applied,
     expected: Arc<Catalogue>,
     campaign: Arc<Campaign>,
     file: Arc<Mutex<file::LogFile>>,
@@ -83,7 +91,8 @@ fn other(e: impl std::fmt::Display) -> io::Error {
 }
 
 impl Consensus {
-    /// Opens what this directory holds, or begins as a member of nothing. Needs a tokio runtime with time.
+    /// Opens what this directory holds, or begins as a member of nothing. Needs a tokio runtime with time, or a thread that has entered
+    /// [`crate::tasks::Tasks`].
     pub async fn open(
         env: &Env,
         dir: &Path,
@@ -107,7 +116,7 @@ impl Consensus {
         let config = Arc::new(config.validate().map_err(other)?);
         let file = file::LogFile::open(env.disk.clone(), dir)?;
         let expected = Arc::new(file.content().expected());
-        let (store, machine, catalogue) = store::open(file);
+        let (store, machine, applied) = store::open(file);
         let file = store.file();
         let campaign = Arc::new(Campaign::new(env, me, timing));
         let ways = Ways {
@@ -121,11 +130,11 @@ impl Consensus {
             carry,
             file: file.clone(),
         });
-        let task = tokio::spawn(campaign.clone().run(raft.clone(), others));
+        let task = spawn(campaign.clone().run(raft.clone(), others));
         Ok(Consensus {
             me,
             raft,
-            catalogue,
+            applied,
             expected,
             campaign,
             file,
@@ -155,7 +164,12 @@ impl Consensus {
 
     /// The catalogue as far as it is applied here, and a way to wait for a change.
     pub fn catalogue(&self) -> watch::Receiver<Catalogue> {
-        self.catalogue.clone()
+        self.applied.catalogue.clone()
+    }
+
+    /// The same, with the index of the last entry in it. Each member has the same catalogue at an index.
+    pub fn applied(&self) -> (u64, Catalogue) {
+        self.applied.at_index()
     }
 
     /// What this member's disk held when it was opened, its newest entries included, which may not have been agreed on: a guess for what the catalogue
@@ -190,17 +204,18 @@ impl Consensus {
     /// The consensus leader, as far as this member knows. openraft goes on to name a member that the voters have taken out as the leader that it was: no other
     /// member sends it messages any more.
     pub fn leader(&self) -> Option<NodeId> {
+        let leads = self.won().is_some();
         let metrics = self.raft.metrics();
-        let metrics = metrics.borrow();
-        let leads = metrics.state.is_leader();
-        metrics.current_leader.filter(|l| leads || *l != self.me)
+        let leader = metrics.borrow().current_leader;
+        leader.filter(|l| leads || *l != self.me)
     }
 
     /// The consensus term in which this member was elected, while it leads as far as it knows.
     pub fn won(&self) -> Option<u64> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
-        metrics.state.is_leader().then_some(metrics.current_term)
+        let leads = metrics.state.is_leader() && !is_taken_out(&metrics, self.me);
+        leads.then_some(metrics.current_term)
     }
 
     /// The voters, as far as this member knows.
@@ -221,6 +236,9 @@ impl Consensus {
 
     /// Appends a command, at the leader. What the catalogue said to it; an error if it is not known whether it was appended, or if this is not the leader.
     pub async fn propose(&self, command: Command) -> io::Result<Result<(), Refused>> {
+        if !command.is_possible() {
+            return Ok(Err(Refused::NoSuchTerm));
+        }
         let written = self.raft.client_write(command).await.map_err(other)?;
         Ok(written.data)
     }
@@ -236,13 +254,13 @@ impl Consensus {
     /// other voters. So they wait.
     pub async fn fit(&self, reached: &BTreeSet<NodeId>) -> io::Result<()> {
         let metrics = self.raft.metrics().borrow().clone();
-        if !metrics.state.is_leader() {
+        if self.won().is_none() {
             return Ok(());
         }
         let membership = metrics.membership_config.membership().clone();
         let known: BTreeSet<NodeId> = membership.nodes().map(|(id, _)| *id).collect();
         let now: BTreeSet<NodeId> = membership.voter_ids().collect();
-        let catalogue = self.catalogue.borrow().clone();
+        let (_, catalogue) = self.applied();
         let members: BTreeSet<NodeId> = catalogue.members().keys().copied().collect();
         if members.is_empty() {
             return Ok(());
@@ -259,6 +277,10 @@ impl Consensus {
             }
             let changed = self.raft.change_membership(voters, true).await;
             changed.map_err(other)?;
+        }
+        // Without a vote this member leads no more. The next leader takes it out of the learners.
+        if !catalogue.voters(&now).contains(&self.me) && !env::fault::planted(OUT_AT_ONCE) {
+            return Ok(());
         }
         let left: BTreeSet<NodeId> = known.difference(&members).copied().collect();
         if !left.is_empty() {

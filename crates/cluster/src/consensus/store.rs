@@ -15,6 +15,7 @@ use std::fmt::Debug;
 use std::io::{self, Cursor};
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 
 use super::file::{Kept, LogFile};
@@ -42,10 +43,27 @@ pub struct Machine {
     applied: Option<LogId<NodeId>>,
     membership: StoredMembership<NodeId, EmptyNode>,
     catalogue: watch::Sender<Catalogue>,
+    /// The index of `applied`, changed with the catalogue under its lock.
+    index: Arc<AtomicU64>,
+}
+
+/// The catalogue as far as it is applied, for those who read it.
+#[derive(Clone)]
+pub struct Applied {
+    pub catalogue: watch::Receiver<Catalogue>,
+    index: Arc<AtomicU64>,
+}
+
+impl Applied {
+    /// The catalogue, and the index of the last entry in it.
+    pub fn at_index(&self) -> (u64, Catalogue) {
+        let catalogue = self.catalogue.borrow();
+        (self.index.load(Ordering::SeqCst), catalogue.clone())
+    }
 }
 
 /// Both halves over one file.
-pub fn open(file: LogFile) -> (Store, Machine, watch::Receiver<Catalogue>) {
+pub fn open(file: LogFile) -> (Store, Machine, Applied) {
     let kept = file.content().snapshot.clone();
     let (applied, membership, catalogue) = match kept {
         Some(kept) => (
@@ -59,13 +77,19 @@ pub fn open(file: LogFile) -> (Store, Machine, watch::Receiver<Catalogue>) {
         file: Arc::new(Mutex::new(file)),
     };
     let (sender, receiver) = watch::channel(catalogue);
+    let index = Arc::new(AtomicU64::new(applied.map_or(0, |l| l.index)));
     let machine = Machine {
         store: store.clone(),
         applied,
         membership,
         catalogue: sender,
+        index: index.clone(),
     };
-    (store, machine, receiver)
+    let applied = Applied {
+        catalogue: receiver,
+        index,
+    };
+    (store, machine, applied)
 }
 
 fn writing(e: io::Error) -> StorageError<NodeId> {
@@ -197,18 +221,18 @@ impl RaftStateMachine<Types> for Machine {
         let mut answers = vec![];
         for entry in entries {
             self.applied = Some(entry.log_id);
-            answers.push(match entry.payload {
-                EntryPayload::Blank => Ok(()),
-                EntryPayload::Normal(command) => {
-                    let mut answer = Ok(());
-                    self.catalogue.send_modify(|c| answer = c.apply(&command));
-                    answer
+            let mut answer = Ok(());
+            self.catalogue.send_if_modified(|catalogue| {
+                self.index.store(entry.log_id.index, Ordering::SeqCst);
+                if let EntryPayload::Normal(command) = &entry.payload {
+                    answer = catalogue.apply(command);
                 }
-                EntryPayload::Membership(m) => {
-                    self.membership = StoredMembership::new(Some(entry.log_id), m);
-                    Ok(())
-                }
+                matches!(entry.payload, EntryPayload::Normal(_))
             });
+            if let EntryPayload::Membership(m) = entry.payload {
+                self.membership = StoredMembership::new(Some(entry.log_id), m);
+            }
+            answers.push(answer);
         }
         Ok(answers)
     }
@@ -238,7 +262,11 @@ impl RaftStateMachine<Types> for Machine {
         self.store.file.lock().snapshot(kept).map_err(writing)?;
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
-        self.catalogue.send_replace(catalogue);
+        self.catalogue.send_modify(|now| {
+            self.index
+                .store(meta.last_log_id.map_or(0, |l| l.index), Ordering::SeqCst);
+            *now = catalogue;
+        });
         Ok(())
     }
 

@@ -1,5 +1,6 @@
-//! What openraft is made of here.
+//! What openraft is made of here. Its runtime is [`Runtime`]: tokio's, or a simulation's.
 
+use super::runtime::Runtime;
 use crate::catalogue::{Command, NodeId, Refused};
 use openraft::EmptyNode;
 use std::io::Cursor;
@@ -11,6 +12,7 @@ openraft::declare_raft_types!(
         R = Result<(), Refused>,
         NodeId = NodeId,
         Node = EmptyNode,
+        AsyncRuntime = Runtime,
 );
 
 /// One entry of the consensus log.

@@ -246,7 +246,7 @@ impl Bucket {
                     (e, true)
                 }
                 Err(Failed::Final(e)) => (e, true),
-                Err(Failed::Passing(e)) => (e, attempt == ATTEMPTS),
+                Err(Failed::Passing(e)) => (e, attempt >= ATTEMPTS),
             };
             if last {
                 let times = match attempt {

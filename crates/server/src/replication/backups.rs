@@ -184,6 +184,10 @@ impl Backups {
         if newest.is_none_or(|m| m.number <= there && (m.end < published || doubted)) {
             self.node.checkpoint().map_err(|e| e.to_string())?;
         }
+        // A checkpoint takes its time. What the directory of a replica belongs to is the term of its primary.
+        if self.node.role() != Role::Primary || self.node.term() != term {
+            return Err("another node is the primary by now".into());
+        }
         let progress = |n: u64| {
             if let Some(done) = &mut self.seen.lock().under_way {
                 *done += n;

@@ -49,9 +49,10 @@ pub struct Inbox {
 #[derive(Debug)]
 struct Early {
     from: Position,
-    came: Vec<(Position, Arc<Notification>)>,
+    came: VecDeque<(Position, Arc<Notification>)>,
     bytes: usize,
-    full: bool,
+    /// The highest position of which something was let go, because there was no room.
+    lost: Option<Position>,
 }
 
 /// What a transaction does to the channels of its session when it commits.
@@ -107,12 +108,14 @@ impl Inbox {
 
     fn put_early(&mut self, at: Position, n: &Arc<Notification>) {
         let Some(e) = &mut self.early else { return };
-        if e.bytes > MOST {
-            e.full = true;
-            return;
-        }
         e.bytes += n.bytes() + ENTRY;
-        e.came.push((at, n.clone()));
+        e.came.push_back((at, n.clone()));
+        while e.bytes > MOST
+            && let Some((at, n)) = e.came.pop_front()
+        {
+            e.bytes -= n.bytes() + ENTRY;
+            e.lost = Some(at);
+        }
     }
 
     /// The channels as they are now, `shown` being the last position whose notifications were delivered; whether something waits.
@@ -132,11 +135,14 @@ impl Inbox {
         // Of the other channels it heard at once.
         let new = self.channels.iter().filter(|(c, _)| !had.contains(*c));
         let new: HashMap<&str, Position> = new.map(|(c, from)| (&**c, *from)).collect();
+        let lost = early
+            .lost
+            .is_some_and(|l| new.values().any(|from| l > *from));
         let is_heard = |at: Position, c: &str| new.get(c).is_some_and(|from| at > *from);
         let came = early.came.into_iter();
         let heard = came.filter(|(at, n)| is_heard(*at, &n.channel));
         let heard: Vec<_> = heard.map(|(_, n)| n).collect();
-        self.full |= early.full && !new.is_empty();
+        self.full |= lost;
         self.bytes += heard.iter().map(|n| n.bytes() + ENTRY).sum::<usize>();
         self.waiting.extend(heard);
         self.full || !self.waiting.is_empty()
@@ -279,9 +285,9 @@ impl<E: Engine> State<E> {
         let mut inbox = self.handle.inbox.lock();
         inbox.early.get_or_insert_with(|| Early {
             from,
-            came: vec![],
+            came: VecDeque::new(),
             bytes: 0,
-            full: false,
+            lost: None,
         });
         self.handle.listens.store(true, Ordering::SeqCst);
     }
