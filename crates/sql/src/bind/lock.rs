@@ -17,9 +17,7 @@
 
 use super::Binder;
 use super::locking::RowLock;
-use crate::expr::Expr;
 use crate::expr::Slot;
-use crate::functions::Volatility;
 use crate::logical::{From, LockTarget, TableRef};
 use base::schema::privilege;
 use base::{Error, Result, SqlState};
