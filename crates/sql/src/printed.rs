@@ -142,17 +142,28 @@ pub(crate) fn plain_tokens(text: &str) -> Result<Vec<Token>> {
 mod tests {
     use super::*;
     use crate::bind::query_text;
-    use crate::session::parse::{Stmt, parse};
     use proptest::prelude::*;
     use sqlparser::ast::{ColumnOption, Query, SelectItem, SetExpr, Statement, TableConstraint};
 
+    /// The statements of a text that the parser knows.
+    fn statements(sql: &str) -> Vec<Statement> {
+        let dialect = PostgreSqlDialect {};
+        let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location();
+        let tokens = tokens.unwrap_or_default();
+        let one = |tokens: &[TokenWithSpan]| {
+            let mut p = Parser::new(&dialect)
+                .with_recursion_limit(DEPTH)
+                .with_tokens_with_locations(crate::bind::adapt(tokens));
+            let s = p.parse_statement().ok()?;
+            (p.peek_token().token == Token::EOF).then_some(s)
+        };
+        let all = tokens.split(|t| t.token == Token::SemiColon);
+        all.filter_map(one).collect()
+    }
+
     fn select(sql: &str) -> Option<Query> {
-        let mut all = parse(sql).ok()?;
-        match all.pop()?.stmt {
-            Stmt::Sql(s) => match &*s {
-                Statement::Query(q) => Some((**q).clone()),
-                _ => None,
-            },
+        match statements(sql).pop()? {
+            Statement::Query(q) => Some(*q),
             _ => None,
         }
     }
@@ -255,10 +266,8 @@ mod tests {
                     .lines()
                     .skip_while(|l| !["statement", "query"].iter().any(|w| l.starts_with(w)));
                 let sql: Vec<&str> = lines.skip(1).take_while(|l| *l != "----").collect();
-                for p in parse(&sql.join("\n")).unwrap_or_default() {
-                    if let Stmt::Sql(s) = &p.stmt {
-                        parts(s, &mut queries, &mut exprs);
-                    }
+                for s in statements(&sql.join("\n")) {
+                    parts(&s, &mut queries, &mut exprs);
                 }
             }
         }

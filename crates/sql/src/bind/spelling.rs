@@ -64,11 +64,8 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             with: with.into_iter().collect(),
         }
     };
-    let closings = closings(&tokens, &solid);
-    // A text that is read again has the parentheses.
-    let is_whole = |from: usize, end: usize| closings.get(from) == Some(&Some(end - 1));
-    // What closes stands before what opens in the same place.
-    let (mut edits, mut opened) = (vec![], vec![]);
+    // What gets parentheses: from one place up to another.
+    let (mut edits, mut pairs) = (vec![], vec![]);
     let mut around = vec![Open::default()];
     for (k, &at) in solid.iter().enumerate() {
         match &tokens[at].token {
@@ -81,10 +78,7 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             }
             Token::RParen | Token::RBracket => {
                 let inner = around.pop().unwrap_or_default();
-                for from in inner.variadic.into_iter().filter(|f| !is_whole(*f, k)) {
-                    opened.push(change(from, 0, Some(Token::LParen)));
-                    edits.push(change(k, 0, Some(Token::RParen)));
-                }
+                pairs.extend(inner.variadic.iter().map(|from| (*from, k)));
                 // One that closes nothing.
                 if around.is_empty() {
                     around.push(Open::default());
@@ -101,13 +95,7 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 here.variadic.push(k + 1);
             }
             "symmetric" if k > 0 && is(k - 1, "between") => here.symmetric.push(k + 1),
-            "and" => {
-                let symmetric = std::mem::take(&mut here.symmetric);
-                for from in symmetric.into_iter().filter(|f| !is_whole(*f, k)) {
-                    opened.push(change(from, 0, Some(Token::LParen)));
-                    edits.push(change(k, 0, Some(Token::RParen)));
-                }
-            }
+            "and" => pairs.extend(here.symmetric.drain(..).map(|from| (from, k))),
             "preceding" | "following" => {
                 let begins = |j: &usize| {
                     let after = ["range", "rows", "groups", "between", "and"];
@@ -143,7 +131,14 @@ pub(super) fn adapt(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             _ => {}
         }
     }
-    edits.extend(opened);
+    // A text that is read again has them.
+    let closings = closings(&tokens, &solid);
+    pairs.retain(|&(from, to)| closings[from] != Some(to - 1));
+    // What closes stands before what opens in the same place.
+    let close = |p: &(usize, usize)| change(p.1, 0, Some(Token::RParen));
+    edits.extend(pairs.iter().map(close));
+    let open = |p: &(usize, usize)| change(p.0, 0, Some(Token::LParen));
+    edits.extend(pairs.iter().map(open));
     edit(tokens, edits)
 }
 
