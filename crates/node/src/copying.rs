@@ -57,6 +57,11 @@ impl Place {
         self.env.disk.read(&version).is_ok()
     }
 
+    /// The cluster of the directory; none: it is no data directory yet.
+    pub fn cluster(&self) -> Result<Option<u128>> {
+        wal::data_dir::cluster_in(&*self.env.disk, &self.path).map_err(disk)
+    }
+
     /// Whether there is no database here. One whose log is gone is not one that never had any: the start says what is missing.
     pub fn is_wanting(&self) -> Result<bool> {
         match self.is_begun() {

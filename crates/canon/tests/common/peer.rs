@@ -48,6 +48,7 @@ fn purpose(mode: &str) -> Purpose {
     match mode {
         "forward" => Purpose::Sessions,
         "terms" => Purpose::Terms,
+        "control" => Purpose::Control,
         _ => Purpose::Replica,
     }
 }
@@ -61,7 +62,19 @@ impl RawPeer {
         cluster: u128,
         proof: &Proof,
     ) -> Result<RawPeer, (String, String)> {
-        let stream = TcpStream::connect((s.host.as_str(), s.port)).expect("a connection");
+        RawPeer::connect_saying(s, (user, mode), cluster, proof, &[])
+    }
+
+    /// The same, with more start-up parameters: names and values. A closed port is an error too.
+    pub fn connect_saying(
+        s: &Server,
+        (user, mode): (&str, &str),
+        cluster: u128,
+        proof: &Proof,
+        more: &[&str],
+    ) -> Result<RawPeer, (String, String)> {
+        let stream = TcpStream::connect((s.host.as_str(), s.port));
+        let stream = stream.map_err(|e| ("connection".to_owned(), e.to_string()))?;
         let limit = Some(Duration::from_secs(60));
         stream.set_read_timeout(limit).expect("a limit");
         let mut peer = RawPeer {
@@ -69,6 +82,7 @@ impl RawPeer {
             heard: None,
         };
         let mut words = vec!["user", user, "database", "canon", "replication", mode];
+        words.extend(more);
         let mut asker = None;
         if let Proof::Node(name, term, secret) = proof {
             words.extend(["canon.node", name]);
