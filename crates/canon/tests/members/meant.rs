@@ -84,12 +84,12 @@ async fn a_server_whose_address_leads_to_another_member_may_not_join() {
     for (other, name) in [(&a, "a"), (&b, "b")] {
         let theirs = at(other);
         // Copied from its file.
-        let is_theirs = format!("the address {theirs} is that of member \\\"{name}\\\"");
+        let is_theirs = format!("the address {theirs} is that of member \"{name}\"");
         is_refused(joins("c", &a, &theirs), [&is_theirs, "--cluster-address"]).await;
         // A name, or a balancer, that leads there.
         let door = door_to(other.server.port);
-        let leads = format!("the address {door} does not lead to \\\"c\\\"");
-        let meant = format!("another member is meant than \\\"{name}\\\"");
+        let leads = format!("the address {door} does not lead to \"c\"");
+        let meant = format!("another member is meant than \"{name}\"");
         is_refused(joins("c", &a, &door), [&leads, &meant]).await;
     }
     // Nothing is there, or not yet.
