@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Who is in it, by the order in which they came.
+/// The connections in it, by the order in which they came.
 #[derive(Default)]
 struct Inside {
     next: u64,

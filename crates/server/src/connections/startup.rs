@@ -36,13 +36,12 @@ use super::Connections;
 use super::look::Look;
 use super::seats::Standing;
 use super::visitor::{Origin, Visitor};
-use super::waiting::Door;
 use super::wire::{Stream, Wire, gone};
 use crate::entrance::access::{self, Method, Wants};
 use crate::entrance::roles::{is_valid, may_log_in, verifier};
 use crate::replication::Membership;
 use crate::replication::ask::{ASK, SHOW, answer, shown};
-use crate::replication::members::is_meant;
+use crate::replication::members::{Members, is_meant};
 use crate::replication::membership::{MECHANISM, NODE, REPLICATION, denied, purpose};
 use base::schema::Schema;
 use base::{Error, Result, SqlState};
@@ -285,11 +284,11 @@ async fn prove<S: Stream, E: Engine>(
 /// Where there is no database yet: whether a member of the cluster has proven itself, for the control plane. Others are not let in.
 pub async fn knock<S: Stream>(
     wire: &mut Wire<S>,
-    door: &Door,
+    membership: &Membership,
+    members: &Arc<dyn Members>,
     tls: Option<&Acceptor>,
     local: bool,
 ) -> Result<bool> {
-    let membership = &*door.membership;
     for _ in 0..3 {
         let Some(message) = first_message(wire).await? else {
             break;
@@ -308,7 +307,7 @@ pub async fn knock<S: Stream>(
                     return Err(plain_refused());
                 }
                 let claim = prove_to(wire, membership, Purpose::Control).await?;
-                is_meant(Some(&door.members), hello.meant(), membership.name())?;
+                is_meant(Some(members), hello.meant(), membership.name())?;
                 // Only a member of its own cluster knows the number.
                 if hello.meant().is_some() {
                     membership.meets(claim.cluster)?;

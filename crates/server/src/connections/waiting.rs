@@ -151,7 +151,7 @@ async fn let_in(
 ) -> Option<Wire<TcpStream>> {
     _ = socket.set_nodelay(true);
     let mut wire = Wire::new(socket);
-    let knocked = startup::knock(&mut wire, door, tls, local);
+    let knocked = startup::knock(&mut wire, &door.membership, &door.members, tls, local);
     let refused = match tokio::time::timeout(FIRST, knocked).await {
         Ok(Ok(true)) => return Some(wire),
         Ok(Ok(false)) => Error::new(SqlState::CANNOT_CONNECT_NOW, why),

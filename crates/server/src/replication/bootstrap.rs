@@ -36,11 +36,6 @@ pub fn is_wanting(config: &Config) -> Result<bool> {
     place(config).is_wanting()
 }
 
-/// See [`Place::cluster`].
-pub fn cluster(config: &Config) -> Result<Option<u128>> {
-    place(config).cluster()
-}
-
 /// See [`Place::led_term`].
 pub fn led_term(config: &Config) -> Result<Option<u64>> {
     place(config).led_term()

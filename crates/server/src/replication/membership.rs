@@ -13,10 +13,10 @@
 //!
 //! Left out on purpose: certificates, and two secrets at a time while one replaces the other.
 
-use super::bootstrap;
 use crate::config::Config;
 use base::{Error, Result, SqlState};
 use env::Env;
+use node::copying::cluster_in;
 use parking_lot::Mutex;
 use protocol::Conninfo;
 pub use protocol::startup::{NODE, NODE_MECHANISM as MECHANISM};
@@ -137,7 +137,7 @@ impl Membership {
             name: config.node_name.clone(),
             secret,
             env: env.clone(),
-            cluster: Mutex::new(bootstrap::cluster(config)?.unwrap_or(0)),
+            cluster: Mutex::new(cluster_in(env, &config.data)?.unwrap_or(0)),
             noted: None,
             known: AtomicU64::new(0),
             authorities: config.cluster_ca.clone(),
