@@ -314,6 +314,29 @@ mod tests {
     }
 
     #[test]
+    fn a_node_without_a_database_keeps_to_the_first_cluster_that_it_meets() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (env, file) = (Env::os(), scratch.path().join("CLUSTER"));
+        let opened = || {
+            let member = Membership::of(&config(scratch.path(), None, None), &env);
+            member.expect("a secret").notes(file.clone())
+        };
+        let w = opened().expect("nothing is noted");
+        w.meets(0).expect("one without a history says nothing");
+        assert!(!file.exists());
+        w.meets(7).expect("the first");
+        for w in [w, opened().expect("noted")] {
+            assert_eq!(w.claim().cluster, 7);
+            w.meets(7).expect("its own");
+            w.meets(0).expect("one without a history");
+            let e = w.meets(8).expect_err("another one");
+            assert_eq!(e.code(), SqlState::INVALID_AUTHORIZATION);
+        }
+        std::fs::write(&file, "rubbish").expect("written");
+        assert!(opened().is_err());
+    }
+
+    #[test]
     fn a_secret_that_others_may_read_is_refused() {
         let scratch = tempfile::tempdir().expect("a directory");
         let file = scratch.path().join("secret");
