@@ -20,6 +20,8 @@ mod joining;
 mod leaving;
 #[path = "members/losses.rs"]
 mod losses;
+#[path = "members/meant.rs"]
+mod meant;
 #[path = "members/operations.rs"]
 mod operations;
 #[path = "members/partitions.rs"]

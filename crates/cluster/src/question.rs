@@ -43,6 +43,8 @@ pub enum Question {
     Adopt { now: bool },
     /// Answered with a `u32`, the build's [`LEVEL`].
     Level,
+    /// Answered with the number and the [`Member`] that this server is, or is to be.
+    AsMember,
 }
 
 /// What this build knows of what the members may have agreed on. A build that says none knows nothing of it.

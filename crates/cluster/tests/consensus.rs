@@ -1,9 +1,7 @@
 //! Members of one consensus in one process, with messages over channels that can be cut and disks that lose their power.
 
 use cluster::consensus::Carried;
-use cluster::{
-    Carry, Catalogue, Command, Consensus, Kind, Member, NodeId, Policies, Refused, Timing,
-};
+use cluster::{Carry, Catalogue, Command, Consensus, Kind, Member, NodeId, Policies, Timing};
 use env::{Clock, Env, MemDisk, OsClock, PowerCut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

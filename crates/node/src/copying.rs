@@ -22,7 +22,7 @@ use env::Env;
 use replica::ship::receiver::{Command, Event as Happened};
 use replica::ship::{Identity, Message, Receiver};
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use wal::aside::AsideName;
@@ -75,6 +75,11 @@ impl Place {
         let heard = dir.heard_term().map_err(disk)?;
         Ok((dir.has_led().map_err(disk)? && heard == own).then_some(own))
     }
+}
+
+/// Which cluster's history is in this directory; none: it is no data directory yet.
+pub fn cluster_in(env: &Env, path: &Path) -> Result<Option<u128>> {
+    wal::data_dir::cluster_in(&*env.disk, path).map_err(disk)
 }
 
 fn is_wanting(dir: &DataDir) -> Result<bool> {

@@ -25,6 +25,8 @@ pub const SESSION_USER: &str = "canon.session_user";
 pub const LISTEN: &str = "canon.listen";
 /// The start-up parameter by which a replica says its number in a cluster that runs itself.
 pub const MEMBER: &str = "canon.member";
+/// The start-up parameter by which a member says which member it means to reach: that one's number.
+pub const MEANT: &str = "canon.meant";
 /// The start-up parameter by which a replica says that it knows of read leases: `on`.
 pub const LEASES: &str = "canon.leases";
 /// The start-up parameter by which a replica says that it can be told how to acknowledge: `on`.

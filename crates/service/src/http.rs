@@ -4,15 +4,20 @@
 //! accept ──▶ Probe::enter (TLS, if the program has it) ──▶ head of the request ──▶ a probe's answer
 //!                                                                             └──▶ Probe::page, on a thread that may wait
 //! ```
+//! A probe is answered whatever strangers do: a server whose probes are not answered is killed. So a new connection always finds a place. Those that have not sent their request yet, and
+//! those that have, stand in a room each ([`Room`]).
+//!
 //! | limit | value | beyond it |
 //! |---|---|---|
-//! | connections of a listener at once | [`MOST`] | closed at once |
+//! | connections of a listener that have not sent a request | [`MOST`] | the oldest one is closed |
+//! | those that have | [`MOST`] | the same |
 //! | time of a connection, handshake and reply included | [`LIMIT`] | closed |
 //! | head of a request | [`LONGEST`] | closed |
 //! | pages that are made at once | [`PAGES`] | wait for their turn, within the time |
 //!
 //! Left out on purpose: bodies of requests, keep-alive, compression.
 
+use crate::room::{Notice, Place, Room};
 use std::borrow::Cow;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -113,8 +118,8 @@ impl Reply {
     }
 }
 
-/// Connections of a listener at once.
-const MOST: usize = 256;
+/// Connections of a listener at once that have not sent a request, and that have.
+const MOST: usize = 128;
 /// Pages that are made at once.
 const PAGES: usize = 4;
 /// Bytes of the head of a request.
@@ -125,22 +130,28 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Answers until the task is dropped.
 pub async fn serve<P: Probe>(listener: TcpListener, probe: Arc<P>) {
-    let (places, pages) = (Arc::new(Semaphore::new(MOST)), Semaphore::new(PAGES));
-    let pages = Arc::new(pages);
+    let (silent, asking) = (Room::of(MOST), Room::of(MOST));
+    let pages = Arc::new(Semaphore::new(PAGES));
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let Ok(place) = places.clone().try_acquire_owned() else {
-                    continue;
-                };
-                let (probe, pages) = (probe.clone(), pages.clone());
+                let (probe, pages, asking) = (probe.clone(), pages.clone(), asking.clone());
+                let place = silent.enter();
                 tokio::spawn(async move {
+                    let asked = async {
+                        let mut entered = probe.enter(stream).await?;
+                        let head = head(&mut entered).await?;
+                        Ok((entered, head))
+                    };
                     let answered = async {
-                        let entered = probe.enter(stream).await?;
-                        answer(entered, Some(peer), &probe, &pages).await
+                        let (mut entered, Some(head)) = unless_full(place, asked).await? else {
+                            return Ok(());
+                        };
+                        let place = asking.enter();
+                        let answered = answer(&mut entered, &head, Some(peer), &probe, &pages);
+                        unless_full(place, answered).await
                     };
                     _ = tokio::time::timeout(LIMIT, answered).await;
-                    drop(place);
                 });
             }
             Err(e) => {
@@ -151,21 +162,36 @@ pub async fn serve<P: Probe>(listener: TcpListener, probe: Arc<P>) {
     }
 }
 
+/// Does this in a place of a room; an error when the place is taken away before it is done.
+async fn unless_full<T>(
+    (_place, mut notice): (Place, Notice),
+    done: impl Future<Output = std::io::Result<T>>,
+) -> std::io::Result<T> {
+    tokio::select! {
+        done = done => done,
+        () = notice.given() => Err(std::io::ErrorKind::ConnectionAborted.into()),
+    }
+}
+
+/// The head of a request; none: it does not end.
+async fn head(entered: &mut Entered) -> std::io::Result<Option<String>> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+        if head.len() > LONGEST || entered.stream.read_buf(&mut head).await? == 0 {
+            return Ok(None);
+        }
+    }
+    Ok(Some(String::from_utf8_lossy(&head).into_owned()))
+}
+
 async fn answer<P: Probe>(
-    mut entered: Entered,
+    entered: &mut Entered,
+    head: &str,
     peer: Option<SocketAddr>,
     probe: &Arc<P>,
     pages: &Semaphore,
 ) -> std::io::Result<()> {
-    let s = &mut entered.stream;
-    let mut head = Vec::new();
-    while !head.windows(4).any(|w| w == b"\r\n\r\n") {
-        if head.len() > LONGEST || s.read_buf(&mut head).await? == 0 {
-            return Ok(());
-        }
-    }
-    let head = String::from_utf8_lossy(&head);
-    let (method, query, mut request) = parse(&head);
+    let (method, query, mut request) = parse(head);
     (request.peer, request.secured) = (peer, entered.secured);
     let reply = match method {
         "GET" | "HEAD" => reply(request, query, probe, pages).await,
@@ -187,8 +213,8 @@ async fn answer<P: Probe>(
     if method != "HEAD" {
         out += &reply.body;
     }
-    s.write_all(out.as_bytes()).await?;
-    s.shutdown().await
+    entered.stream.write_all(out.as_bytes()).await?;
+    entered.stream.shutdown().await
 }
 
 /// Method, query and the rest of a request's head.
@@ -282,14 +308,16 @@ mod tests {
     async fn ask(request: &str, ready: bool) -> String {
         let (mut client, server) = tokio::io::duplex(1 << 16);
         client.write_all(request.as_bytes()).await.unwrap();
-        let entered = Entered {
+        let mut entered = Entered {
             stream: Box::new(server),
             secured: false,
         };
-        let pages = Semaphore::new(1);
-        answer(entered, None, &Arc::new(Fixed(ready)), &pages)
-            .await
-            .unwrap();
+        let (pages, probe) = (Semaphore::new(1), Arc::new(Fixed(ready)));
+        if let Some(head) = head(&mut entered).await.unwrap() {
+            let answered = answer(&mut entered, &head, None, &probe, &pages);
+            answered.await.unwrap();
+        }
+        drop(entered);
         let mut out = String::new();
         client.read_to_string(&mut out).await.unwrap();
         out
@@ -349,26 +377,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_too_many_is_closed_and_there_is_room_again() {
+    async fn silent_connections_make_room_for_a_probe() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let serving = tokio::spawn(serve(listener, Arc::new(Fixed(true))));
         let mut held = Vec::new();
-        for _ in 0..MOST {
-            held.push(TcpStream::connect(at).await.unwrap());
-        }
-        let ask = async || {
+        for n in 0..3 * MOST {
             let mut s = TcpStream::connect(at).await.unwrap();
-            _ = s.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").await;
-            let mut bytes = Vec::new();
-            _ = s.read_to_end(&mut bytes).await;
-            bytes
-        };
-        assert!(ask().await.is_empty());
-        drop(held);
-        while !ask().await.ends_with(b"ok\n") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            // The head of a request that does not end is none.
+            if n % 2 == 0 {
+                s.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
+            }
+            held.push(s);
         }
+        for _ in 0..3 {
+            let mut s = TcpStream::connect(at).await.unwrap();
+            s.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").await.unwrap();
+            let mut bytes = Vec::new();
+            s.read_to_end(&mut bytes).await.unwrap();
+            assert!(bytes.ends_with(b"ok\n"));
+        }
+        // The oldest one was closed; not the newest.
+        let mut oldest = held.swap_remove(0);
+        assert!(matches!(oldest.read(&mut [0]).await, Ok(0) | Err(_)));
+        let newest = held.last().unwrap();
+        let error = newest.try_read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
         serving.abort();
     }
 

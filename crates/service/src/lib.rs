@@ -3,12 +3,14 @@
 //! ```text
 //! http.rs     /healthz, /readyz and /metrics
 //! page.rs     metrics in Prometheus' text format
+//! room.rs     connections of strangers, so many at most
 //! secret.rs   files with secrets, which others must not be able to read
 //! ```
 //! Left out on purpose: what the numbers mean; each program says that itself.
 
 pub mod http;
 pub mod page;
+pub mod room;
 pub mod secret;
 
 use base::{Error, Result, SqlState};

@@ -336,6 +336,16 @@ pub(crate) fn write_version(disk: &dyn Disk, path: &Path, cluster: u128) -> Resu
     Ok(())
 }
 
+/// Which cluster's history is in this directory; none: it is no data directory yet.
+pub fn cluster_in(disk: &dyn Disk, path: &Path) -> Result<Option<u128>> {
+    let version = path.join(VERSION_FILE);
+    match disk.read(&version) {
+        Ok(bytes) => parse_version(&version, &bytes).map(Some),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io("reading", &version, e)),
+    }
+}
+
 /// Reads `CANON_VERSION`: the cluster id.
 pub(crate) fn parse_version(path: &Path, bytes: &[u8]) -> Result<u128> {
     let corrupt = || {

@@ -88,6 +88,17 @@ impl RawPeer {
         cluster: u128,
         proof: &Proof,
     ) -> Result<RawPeer, (String, String)> {
+        RawPeer::connect_saying(s, (user, mode), cluster, proof, &[])
+    }
+
+    /// The same, with more start-up parameters: names and values. A closed port is an error too.
+    pub fn connect_saying(
+        s: &Server,
+        (user, mode): (&str, &str),
+        cluster: u128,
+        proof: &Proof,
+        more: &[&str],
+    ) -> Result<RawPeer, (String, String)> {
         let (mut name, mut answers) = (None, Answers::Nothing);
         if let Proof::Node(node, term, secret) = proof {
             name = Some(node.as_str());
@@ -100,7 +111,7 @@ impl RawPeer {
             let asker = Asker::new(secret.clone(), purpose(mode), &claim, &nonce);
             answers = Answers::As(Box::new(asker));
         }
-        RawPeer::log_in(s, user, mode, name, answers)
+        RawPeer::log_in(s, (user, mode), name, more, answers)
     }
 
     /// The same with what another connection has said to prove itself as the node of this name.
@@ -112,17 +123,18 @@ impl RawPeer {
         said: &[Vec<u8>],
     ) -> Result<RawPeer, (String, String)> {
         let again = Answers::Again(said.to_vec().into_iter());
-        RawPeer::log_in(s, user, mode, Some(name), again)
+        RawPeer::log_in(s, (user, mode), Some(name), &[], again)
     }
 
     fn log_in(
         s: &Server,
-        user: &str,
-        mode: &str,
+        (user, mode): (&str, &str),
         name: Option<&str>,
+        more: &[&str],
         mut answers: Answers,
     ) -> Result<RawPeer, (String, String)> {
-        let stream = TcpStream::connect((s.host.as_str(), s.port)).expect("a connection");
+        let stream = TcpStream::connect((s.host.as_str(), s.port));
+        let stream = stream.map_err(|e| ("connection".to_owned(), e.to_string()))?;
         let limit = Some(Duration::from_secs(60));
         stream.set_read_timeout(limit).expect("a limit");
         let mut peer = RawPeer {
@@ -131,6 +143,7 @@ impl RawPeer {
             said: Vec::new(),
         };
         let mut words = vec!["user", user, "database", "canon", "replication", mode];
+        words.extend(more);
         words.extend(name.iter().flat_map(|name| ["canon.node", name]));
         let mut body = 196_608u32.to_be_bytes().to_vec();
         for word in words.into_iter().chain([""]) {

@@ -26,7 +26,6 @@ mod seats;
 pub(crate) mod socket;
 pub(crate) mod startup;
 pub(crate) mod tell;
-mod unproven;
 pub(crate) mod visitor;
 pub mod waiting;
 pub mod wire;
@@ -38,6 +37,7 @@ use base::{Error, Result, SqlState};
 use connection::End;
 use cores::{Core, Cores};
 use seats::{Seats, Standing};
+use service::room::{Notice, Room};
 use socket::{Inner, Socket};
 use sql::engine::Engine;
 use sql::session::{ClientSide, Reason, Severity, Shared};
@@ -50,7 +50,6 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
-use unproven::{Notice, Unproven};
 use visitor::{Origin, Visitor};
 use wire::{Stream, Wire};
 
@@ -77,7 +76,7 @@ pub struct Connections<E: Engine> {
     secret: [u8; 32],
     looks: look::Looks,
     /// Connections that have not proven who they are.
-    unproven: Arc<Unproven>,
+    unproven: Arc<Room>,
     /// Those that have, up to `max_connections`.
     seats: Arc<Seats>,
     open: AtomicUsize,
@@ -116,7 +115,7 @@ impl<E: Engine> Connections<E> {
         let most = shared.max_connections as usize;
         Ok(Arc::new(Connections {
             // As many may log in at the same time as may be there.
-            unproven: Unproven::of(most + MORE),
+            unproven: Room::of(most + MORE),
             seats: Seats::of(most),
             shared,
             entrance,

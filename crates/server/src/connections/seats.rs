@@ -5,9 +5,9 @@
 //!
 //! Left out on purpose: seats that are kept for superusers.
 
-use super::unproven::Place;
 use super::visitor::too_many;
 use base::Result;
+use service::room::Place;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -87,12 +87,12 @@ impl Drop for Standing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::unproven::Unproven;
     use super::*;
+    use service::room::Room;
 
     #[test]
     fn a_seat_is_taken_once_and_given_back() {
-        let (room, seats) = (Unproven::of(8), Seats::of(1));
+        let (room, seats) = (Room::of(8), Seats::of(1));
         let stands = || Standing::new(room.enter().0, seats.clone());
         let (silent, mut first, mut second) = (stands(), stands(), stands());
         assert!(first.sits() && first.has_to_sit().is_ok());

@@ -16,7 +16,7 @@
 //!
 //! A replica looks at the primary's newest schema first (`look`).
 //!
-//! Until it has proven who it is a connection stands in a room of limited size (`unproven`), and has no seat of `max_connections` (`seats`).
+//! Until it has proven who it is a connection stands in a room of limited size (`service::room`), and has no seat of `max_connections` (`seats`).
 //!
 //! `replication=canon` asks for a connection of a replica (`replication::send`), `replication=forward` for one that does the work of
 //! another node's sessions (`forward`): the role must be a superuser or have REPLICATION.
@@ -27,6 +27,8 @@
 //!
 //! `canon.relayed` comes of a proxy that passes a client's login on. It proves the cluster's secret, and says to which certificate the client's end is bound:
 //! SCRAM is bound to that one then. `canon.node` without `replication` asks this end to prove that it is a node.
+//!
+//! `replication=control` is a member's of the control plane. `canon.meant` says which member it means: a server that is another one refuses it.
 //!
 //! Left out on purpose: PostgreSQL's own replication protocol.
 
@@ -39,6 +41,7 @@ use crate::entrance::access::{self, Method, Wants};
 use crate::entrance::roles::{is_valid, may_log_in, verifier};
 use crate::replication::Membership;
 use crate::replication::ask::{ASK, SHOW, answer, shown};
+use crate::replication::members::{Members, is_meant};
 use crate::replication::membership::{MECHANISM, NODE, REPLICATION, denied, purpose};
 use base::schema::Schema;
 use base::{Error, Result, SqlState};
@@ -46,7 +49,7 @@ use protocol::frontend::{self, Reader, violation};
 use protocol::line::Protection;
 use protocol::scram;
 use protocol::startup::{
-    ACKS, CANCEL_REQUEST, GSS_REQUEST, LEASES, LISTEN, MAX_STARTUP, MEMBER, RELAYED,
+    ACKS, CANCEL_REQUEST, GSS_REQUEST, LEASES, LISTEN, MAX_STARTUP, MEANT, MEMBER, RELAYED,
     REPORT_SETTINGS, SESSION_USER, SSL_REQUEST, Startup,
 };
 use protocol::tls::Acceptor;
@@ -73,6 +76,12 @@ struct Hello {
 }
 
 impl Hello {
+    /// The number of the member that it means to reach.
+    fn meant(&self) -> Option<&str> {
+        let said = self.parameters.iter().find(|p| p.0 == MEANT);
+        said.map(|p| p.1.as_str())
+    }
+
     /// Whether it asks to be let in before the server serves; who may is decided with the setting.
     fn is_maintenance(&self) -> bool {
         let on = |v: &str| matches!(v, "on" | "true" | "1" | "yes");
@@ -183,6 +192,9 @@ async fn enter<S: Stream, E: Engine>(
     }
     if hello.purpose == Some(Purpose::Control) {
         prove(wire, connections, Purpose::Control).await?;
+        let senders = &connections.senders;
+        let own = senders.membership.name();
+        is_meant(senders.control.get(), hello.meant(), own)?;
         standing.proven();
         wire.out.authentication_ok();
         wire.out.ready(TxnStatus::Idle);
@@ -273,6 +285,7 @@ async fn prove<S: Stream, E: Engine>(
 pub async fn knock<S: Stream>(
     wire: &mut Wire<S>,
     membership: &Membership,
+    members: &Arc<dyn Members>,
     tls: Option<&Acceptor>,
     local: bool,
 ) -> Result<bool> {
@@ -293,7 +306,12 @@ pub async fn knock<S: Stream>(
                 if !local && !wire.stream.is_secured() && !membership.allows_plain_network() {
                     return Err(plain_refused());
                 }
-                prove_to(wire, membership, Purpose::Control).await?;
+                let claim = prove_to(wire, membership, Purpose::Control).await?;
+                is_meant(Some(members), hello.meant(), membership.name())?;
+                // Only a member of its own cluster knows the number.
+                if hello.meant().is_some() {
+                    membership.meets(claim.cluster)?;
+                }
                 wire.out.authentication_ok();
                 wire.out.ready(TxnStatus::Idle);
                 wire.send().await.map_err(|e| gone(&e))?;

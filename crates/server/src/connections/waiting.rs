@@ -11,7 +11,6 @@
 //! Left out on purpose: letting in who has been accepted when the copy comes.
 
 use super::startup;
-use super::unproven::Unproven;
 use super::wire::Wire;
 use crate::replication::Membership;
 use crate::replication::members::{self, Members};
@@ -19,6 +18,7 @@ use base::{Error, SqlState};
 use protocol::startup::{CANCEL_REQUEST, GSS_REQUEST, MAX_STARTUP, SSL_REQUEST};
 use protocol::tls::Acceptor;
 use protocol::{Line, message};
+use service::room::Room;
 use sql::session::Severity;
 use std::io;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ async fn accept(
     if door.is_none() {
         tokio::time::sleep(PATIENCE).await;
     }
-    let here = Unproven::of(MOST);
+    let here = Room::of(MOST);
     loop {
         match listeners[i].accept().await {
             Ok((socket, address)) => {
@@ -151,7 +151,7 @@ async fn let_in(
 ) -> Option<Wire<TcpStream>> {
     _ = socket.set_nodelay(true);
     let mut wire = Wire::new(socket);
-    let knocked = startup::knock(&mut wire, &door.membership, tls, local);
+    let knocked = startup::knock(&mut wire, &door.membership, &door.members, tls, local);
     let refused = match tokio::time::timeout(FIRST, knocked).await {
         Ok(Ok(true)) => return Some(wire),
         Ok(Ok(false)) => Error::new(SqlState::CANNOT_CONNECT_NOW, why),

@@ -18,6 +18,7 @@
 //! | of a build that knows no such question | left out: it follows as before, and no commit waits for it |
 //! | that has not proven the secret, or says no address | left out |
 //! | with the name of another one, a site | left out |
+//! | whose `--cluster-address` leads to another server, or is not reached | left out |
 //!
 //! Left out on purpose: the witness, which joins by itself.
 
@@ -220,7 +221,10 @@ impl Seat {
             let said = self.question(&c.at, &Question::Adopt { now }).await;
             let said = said.unwrap_or_else(|e| Some(format!("{}.", e.fields().message)));
             let said = match said {
-                None if !now => self.build_lacks(&c.at).await,
+                None if !now => match self.build_lacks(&c.at).await {
+                    None => self.is_misplaced(&c.at).await,
+                    lacks => lacks,
+                },
                 said => said,
             };
             (c.name.clone(), said)
@@ -235,6 +239,15 @@ impl Seat {
         // A build that does not know the question gives an error.
         let level: u32 = self.question(at, &Question::Level).await.unwrap_or(0);
         self.lacks_level(level).map(|why| format!("{why}."))
+    }
+
+    /// Why this replica cannot be a member at the address that it would give.
+    async fn is_misplaced(&self, at: &str) -> Option<String> {
+        // A build that does not know the question is looked for when it joins.
+        let (node, member) = self.question(at, &Question::AsMember).await.ok()?;
+        let why = self.misplaced(node, &member).await;
+        let why = why.unwrap_or_else(|e| Some(e.fields().message.to_string()));
+        why.map(|why| format!("{why}."))
     }
 
     /// An error where commits would wait for more members than there are.

@@ -41,6 +41,10 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl Members for Seat {
+    fn number(&self) -> Option<u64> {
+        Some(self.number)
+    }
+
     fn answer(self: Arc<Self>, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>>> {
         // The member lives in the runtime; a connection lives on a core that may be busy with statements.
         let answered = self.runtime.clone().spawn(self.reply(question));
@@ -221,6 +225,10 @@ impl Seat {
                 }
                 Question::Level if env::fault::planted("join.no_level") => Err(takes_no_part()),
                 Question::Level => serde_json::to_vec(&level()).map_err(system),
+                Question::AsMember => {
+                    let member = self.as_member()?;
+                    serde_json::to_vec(&(self.number, member)).map_err(system)
+                }
                 Question::RunsItself => {
                     let founded = self.catalogue().is_some_and(|c| c.phase().is_some());
                     serde_json::to_vec(&founded).map_err(system)
@@ -291,12 +299,20 @@ impl Seat {
         if let Some(why) = self.lacks_level(joining.level) {
             return Ok(Joined::Never(why.to_owned()));
         }
-        let _one = self.noting.lock().await;
         let (node, level) = (joining.node, joining.level);
         let member = Member {
             level,
             ..joining.member
         };
+        if let Some(why) = self.misplaced(node, &member).await? {
+            // A member that has moved goes on, and is known where it was: the address may be free one day.
+            let known = self.catalogue().unwrap_or_default();
+            return match known.members().contains_key(&node) {
+                true => Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, why)),
+                false => Ok(Joined::Never(why)),
+            };
+        }
+        let _one = self.noting.lock().await;
         let name = member.name.clone();
         let join = Command::Join { node, member };
         match consensus.propose(join).await.map_err(system)? {

@@ -176,7 +176,7 @@ impl Seat {
             return Some(Err(not_now(what.into())));
         };
         let address = catalogue.members().get(&node).map(|m| m.address.clone())?;
-        Some(self.be_handed(me, &address, term, wait, check_cancelled))
+        Some(self.be_handed(me, (node, &address), term, wait, check_cancelled))
     }
 
     /// Whether another member than this one leads a term above this one.
@@ -196,7 +196,7 @@ impl Seat {
     fn be_handed(
         &self,
         to: NodeId,
-        address: &str,
+        (leads, address): (NodeId, &str),
         term: u64,
         wait: Duration,
         check_cancelled: CheckCancelled<'_>,
@@ -207,7 +207,7 @@ impl Seat {
         let question = Question::HandOver { to }.encode();
         let (told, heard) = std::sync::mpsc::channel();
         self.runtime.spawn(async move {
-            _ = told.send(seat.roads.ask_once(&primary, &question).await);
+            _ = told.send(seat.roads.ask_once(&primary, leads, &question).await);
         });
         let until = Instant::now() + wait;
         let mut refused: Option<(Error, Instant)> = None;

@@ -268,7 +268,7 @@ impl Seat {
         }
         let what = format!("this server cannot join the cluster: {why}");
         let e = Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what);
-        self.end(e.hint("--node-name gives it another name. Without --join it starts alone."));
+        self.end(e.hint("--node-name gives it another name, --cluster-address another address. Without --join it starts alone."));
     }
 }
 
@@ -278,6 +278,15 @@ async fn tell_own_consensus(seat: &Seat, member: &Member) -> Option<Result<Optio
     let is_member = seat.catalogue()?.members().contains_key(&me);
     if !is_member || running.consensus().won().is_none() {
         return None;
+    }
+    match seat.misplaced(me, member).await {
+        Ok(None) => {}
+        Ok(Some(why)) => {
+            let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
+            return Some(Err(Error::new(code, why)));
+        }
+        // A machine may not reach itself where others do.
+        Err(e) => info!("{}", e.fields().message),
     }
     let (node, member) = (me, member.clone());
     let _one = seat.noting.lock().await;
@@ -326,7 +335,9 @@ async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
             Ok(Joined::Elsewhere(there)) => at.push(there),
             Ok(Joined::Later) => why = system("the members are about to agree on a leader"),
             Ok(Joined::Never(why)) => return Ok(Some(why)),
-            Err(e) => why = e,
+            // What a node has said counts more than that another one is not reached.
+            Err(e) if why.code() != SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => why = e,
+            Err(_) => {}
         }
     }
     Err(why)

@@ -15,6 +15,7 @@
 //! outsider.rs     a server that follows by hand, and is no member
 //! guest.rs        a site beside the members, which is none
 //! adopting.rs     servers that followed by hand become members while they run
+//! reached.rs      whether a member is where it says
 //! joining.rs      a server that joins: finds the primary, follows it, and then asks to be a member
 //! ```
 //! A server without MEMBER takes no part, and nothing here acts. It founds a cluster of one when the first other server asks to join it. One that follows by hand
@@ -34,6 +35,7 @@ mod joining;
 mod leaving;
 mod moving;
 mod outsider;
+mod reached;
 mod roads;
 mod seat;
 mod settings;

@@ -64,7 +64,7 @@ impl Outsider {
         let (roads, primary) = (self.roads.clone(), self.primary.clone());
         let (told, heard) = std::sync::mpsc::channel();
         self.runtime.spawn(async move {
-            _ = told.send(roads.ask(&primary, &question).await);
+            _ = told.send(roads.ask(&primary, None, &question).await);
         });
         let answer = tokio::task::block_in_place(|| wait_for(&heard, PATIENCE, check_cancelled))?;
         let said = || {
@@ -76,6 +76,10 @@ impl Outsider {
 }
 
 impl Members for Outsider {
+    fn number(&self) -> Option<u64> {
+        None
+    }
+
     fn answer(self: Arc<Self>, _question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>>> {
         Box::pin(async { Err(takes_no_part()) })
     }

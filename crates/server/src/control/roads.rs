@@ -2,14 +2,19 @@
 //!
 //! A connection that has had its answer is kept for the next question. One question goes over a connection at a time, so that one that is given up takes its connection with it.
 //!
+//! **A member is an address and a number.** The address alone may lead to another member: a name or a balancer for several, a loopback address, the address of a machine that
+//! another member has now. The other end refuses then.
+//!
 //! Left out on purpose: what is asked.
 
 use crate::replication::copy_both::{CopyBoth, broken};
 use crate::replication::members::bytes;
 use crate::replication::{Primary, membership};
+use ::cluster::NodeId;
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
 use protocol::Line;
+use protocol::startup::MEANT;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,50 +31,72 @@ type Connection = CopyBoth<Line<TcpStream>>;
 /// Most questions of a member that wait for one node.
 const MOST: usize = 32;
 
-async fn connect(primary: &Primary) -> Result<Connection> {
+/// An address, and the number of the member that is meant there; none: whichever node of the cluster it leads to.
+type Way = ((String, u16), Option<NodeId>);
+
+/// 42704: the address leads to another member than the one that is meant.
+async fn connect(primary: &Primary, to: Option<NodeId>) -> Result<Connection> {
     let mut primary = primary.clone();
     primary.connect_timeout = primary.connect_timeout.min(CONNECT);
-    let parameters = [(membership::REPLICATION, "control")];
-    let link = primary.connect(&parameters).await?;
+    let number = to.map(|n| n.to_string());
+    let mut parameters = vec![(membership::REPLICATION, "control")];
+    parameters.extend(number.as_deref().map(|n| (MEANT, n)));
+    let (link, claim) = primary.connect_proven(&parameters).await?;
+    if let (Some(member), Some(claim)) = (&primary.member, claim) {
+        member.meets(claim.cluster)?;
+    }
     let (stream, input) = link.into_parts();
     Ok(CopyBoth::new(stream, input))
 }
 
-/// Connections to other nodes, by address.
+/// Connections to other nodes, by address and number.
 #[derive(Default)]
 pub struct Roads {
-    idle: Mutex<HashMap<(String, u16), Vec<Connection>>>,
-    ways: Mutex<HashMap<(String, u16), Arc<Semaphore>>>,
+    idle: Mutex<HashMap<Way, Vec<Connection>>>,
+    places: Mutex<HashMap<Way, Arc<Semaphore>>>,
 }
 
 impl Roads {
-    /// A place for one more question to this node; none: too many wait for it already.
-    pub fn way(&self, to: &(String, u16)) -> Option<OwnedSemaphorePermit> {
-        let mut ways = self.ways.lock();
-        let places = || Arc::new(Semaphore::new(MOST));
-        let place = ways.entry(to.clone()).or_insert_with(places).clone();
+    /// A place for one more question to this member; none: too many wait for it already.
+    pub fn way(&self, primary: &Primary, to: NodeId) -> Option<OwnedSemaphorePermit> {
+        let mut places = self.places.lock();
+        let all = || Arc::new(Semaphore::new(MOST));
+        let way = (primary.address(), Some(to));
+        let place = places.entry(way).or_insert_with(all).clone();
         place.try_acquire_owned().ok()
     }
 
-    /// Asks the node at this address, which must prove that it is of the cluster. 08006 when no answer comes.
-    pub async fn ask(&self, primary: &Primary, question: &[u8]) -> Result<Vec<u8>> {
-        let address = primary.address();
-        let kept = self.idle.lock().get_mut(&address).and_then(Vec::pop);
+    /// Asks the node at this address, which must prove that it is of the cluster. 08006 when no answer comes, 42704 when it is another member than
+    /// the one that is meant.
+    pub async fn ask(
+        &self,
+        primary: &Primary,
+        to: Option<NodeId>,
+        question: &[u8],
+    ) -> Result<Vec<u8>> {
+        let way = (primary.address(), to);
+        let kept = self.idle.lock().get_mut(&way).and_then(Vec::pop);
         if let Some(kept) = kept
-            && let Ok(answer) = self.exchange(kept, &address, question).await
+            && let Ok(answer) = self.exchange(kept, &way, question).await
         {
             return answer;
         }
         // It was of an earlier start of that node.
-        self.idle.lock().remove(&address);
-        let made = connect(primary).await?;
-        self.exchange(made, &address, question).await?
+        self.idle.lock().remove(&way);
+        let made = connect(primary, to).await?;
+        self.exchange(made, &way, question).await?
     }
 
     /// The same for a question that must not be asked twice. None: it was asked, and the connection ended before the answer.
-    pub async fn ask_once(&self, primary: &Primary, question: &[u8]) -> Result<Option<Vec<u8>>> {
-        let made = connect(primary).await?;
-        match self.exchange(made, &primary.address(), question).await {
+    pub async fn ask_once(
+        &self,
+        primary: &Primary,
+        to: NodeId,
+        question: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let made = connect(primary, Some(to)).await?;
+        let way = (primary.address(), Some(to));
+        match self.exchange(made, &way, question).await {
             Ok(answer) => answer.map(Some),
             Err(_) => Ok(None),
         }
@@ -79,17 +106,18 @@ impl Roads {
     async fn exchange(
         &self,
         mut link: Connection,
-        address: &(String, u16),
+        way: &Way,
         question: &[u8],
     ) -> Result<Result<Vec<u8>>> {
         link.send_with(|out| out.extend_from_slice(question));
         let answer = tokio::time::timeout(PATIENCE, link.next_as(bytes)).await;
         let answer = answer.map_err(|_| {
-            let what = format!("{}:{} does not answer", address.0, address.1);
+            let (host, port) = &way.0;
+            let what = format!("{host}:{port} does not answer");
             Error::new(SqlState::CONNECTION_FAILURE, what)
         })??;
         let mut idle = self.idle.lock();
-        idle.entry(address.clone()).or_default().push(link);
+        idle.entry(way.clone()).or_default().push(link);
         drop(idle);
         Ok(match answer.split_first() {
             Some((0, answer)) => Ok(answer.to_vec()),

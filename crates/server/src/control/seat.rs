@@ -12,6 +12,7 @@ use base::{Error, Result, SqlState};
 use env::Env;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,8 @@ pub struct Seat {
     pub(super) guarded: AtomicU64,
     pub(super) incomplete: AtomicBool,
     pub(super) watched: Mutex<Watched>,
+    /// Members that were not at the addresses where they were looked for: it was said.
+    pub(super) astray: Mutex<BTreeSet<(NodeId, String)>>,
 }
 
 fn read_identity(dir: &Path) -> Result<Option<Identity>> {
@@ -237,6 +240,7 @@ impl Seat {
             guarded: AtomicU64::new(0),
             incomplete: AtomicBool::new(incomplete),
             watched: Mutex::default(),
+            astray: Mutex::default(),
         });
         if let Some(identity) = identity {
             seat.run(identity).await?;
@@ -459,7 +463,7 @@ impl Seat {
         question: &Question,
     ) -> Result<T> {
         let node = self.node_at(address)?;
-        let answer = self.roads.ask(&node, &question.encode()).await?;
+        let answer = self.roads.ask(&node, None, &question.encode()).await?;
         serde_json::from_slice(&answer).map_err(system)
     }
 
@@ -527,13 +531,17 @@ impl Carry for Ways {
             let address = member.map(|m| m.address.clone()).ok_or_else(unknown)?;
             let node = self.0.node_at(&address).map_err(io::Error::other)?;
             let question = Asked::OfMember(&message).encode();
-            let (seat, to) = (self.0.clone(), node.address());
+            let seat = self.0.clone();
             // The consensus gives a message up soon, on a busy machine before its connection is made. The task goes on, so that the next message finds
             // a connection.
-            let way = seat.roads.way(&to).ok_or(io::ErrorKind::WouldBlock)?;
+            let way = seat.roads.way(&node, to).ok_or(io::ErrorKind::WouldBlock)?;
             let asked = self.0.runtime.spawn(async move {
                 let _way = way;
-                seat.roads.ask(&node, &question).await
+                let answer = seat.roads.ask(&node, Some(to), &question).await;
+                if let Err(e) = &answer {
+                    seat.says_if_astray(to, &address, e);
+                }
+                answer
             });
             let answer = asked.await.map_err(io::Error::other)?;
             answer.map_err(io::Error::other)

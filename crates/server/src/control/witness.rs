@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/CANON_SECRET    the cluster's secret
 //! DIR/control         as at a server: the witness's number, and what the members agree on
+//! DIR/control/CLUSTER the cluster that it is of: the first that it has met. Members of others are refused
 //! ```
 //! Its listeners take connections of members only. Clients are told 57P03, so that libpq goes on to the next host.
 //!
@@ -27,6 +28,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{error, info};
+
+/// See the head of the file.
+const CLUSTER: &str = "CLUSTER";
 
 /// What a witness takes of the settings of `canon start`.
 const TAKEN: [&str; 15] = [
@@ -187,7 +191,8 @@ impl Witness {
         let seat = Seat::open_as(config, Kind::Witness).await?;
         // As of a node that is given a copy of the secret: a witness makes none up.
         let joining = seat.named(Some(door_to(&seat)?));
-        let membership = Arc::new(Membership::of(&joining, &env)?);
+        let noted = seat.dir.join(CLUSTER);
+        let membership = Arc::new(Membership::of(&joining, &env)?.notes(noted)?);
         tokio::task::block_in_place(|| membership.keep(&config.data))?;
         _ = seat.membership.set(membership.clone());
         let metrics = Arc::new(Metrics::default());

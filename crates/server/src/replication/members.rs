@@ -2,7 +2,11 @@
 //!
 //! ```text
 //! replication=control, proof by the cluster's secret ──▶ 'd' frames: a question ──▶ … ◀── 'd' frames: 0 and the answer, or 1 and why not
+//! canon.meant=NUMBER beside it: another member than that one refuses the connection
 //! ```
+//! An address may lead to another member than the asking one believes. Two members at one address would be one process that votes and testifies twice. So the asking end
+//! says which member it means.
+//!
 //! The proof is the login. Such a connection is let in beyond `max_connections`, since without it no member could be heard while all places are taken.
 //!
 //! Left out on purpose: what is asked ([`Members`] knows), and the asking end (`control::roads`).
@@ -15,8 +19,14 @@ use sql::engine::{CheckCancelled, MembershipChange};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The code of a refusal because another member is meant.
+pub const ANOTHER_MEANT: SqlState = SqlState::UNDEFINED_OBJECT;
+
 /// The control plane of this node.
 pub trait Members: Send + Sync {
+    /// The number of the member that this server is, or is to be; none: it never is one.
+    fn number(&self) -> Option<u64>;
+
     /// The answer to a question of another node; an error is told there.
     fn answer(self: Arc<Self>, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>>>;
 
@@ -72,6 +82,19 @@ pub struct MemberSeen {
     pub leads: bool,
     /// The leader of the consensus.
     pub decides: bool,
+}
+
+/// 42704 where the other end means another member than this server. It says a number, or none as a build that knows of no such parameter.
+pub fn is_meant(members: Option<&Arc<dyn Members>>, meant: Option<&str>, own: &str) -> Result<()> {
+    let number = members.and_then(|m| m.number());
+    let is_own = |meant: &str| number.is_some_and(|n| meant.parse() == Ok(n));
+    match meant {
+        Some(meant) if !is_own(meant) => Err(Error::new(
+            ANOTHER_MEANT,
+            format!("another member is meant than \"{own}\""),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The bytes of a frame, whatever they are.

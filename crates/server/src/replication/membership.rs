@@ -2,16 +2,21 @@
 //!
 //! ```text
 //! DIR/CANON_SECRET    64 hexadecimal digits, mode 0600
+//! DIR/CANON_VERSION   the cluster, of a node that has a database
 //! ```
 //! A new primary makes the secret from random bytes. Any other node is given a copy of that file by its operator (`cluster.secret_file`), and
 //! keeps a copy in its own directory from its first start on. A file that is named wins over the one in the directory, and replaces it. A
 //! primary's directory of an older build gets a secret at its next start. The secret is never sent.
+//!
+//! **A node is of one cluster from its start on**, also while its database is opened: two clusters may have one secret, as a restored one and the first. A node without a database
+//! goes with any, until it has one. A witness never has one, so it notes the first cluster that it meets ([`Membership::notes`]).
 //!
 //! Left out on purpose: certificates, and two secrets at a time while one replaces the other.
 
 use crate::config::Config;
 use base::{Error, Result, SqlState};
 use env::Env;
+use node::copying::cluster_in;
 use parking_lot::Mutex;
 use protocol::Conninfo;
 pub use protocol::startup::{NODE, NODE_MECHANISM as MECHANISM};
@@ -46,6 +51,8 @@ pub struct Membership {
     env: Env,
     /// 0: no history yet.
     cluster: Mutex<u128>,
+    /// Where the first cluster is noted that a node without a database meets.
+    noted: Option<PathBuf>,
     /// The newest term that this node knows to have begun.
     known: AtomicU64,
     /// Those that sign certificates of nodes.
@@ -72,6 +79,30 @@ fn read(path: &Path) -> Result<Option<Secret>> {
     };
     let secret = Secret::parse(&text);
     secret.ok_or_else(|| service::secret::none(path)).map(Some)
+}
+
+/// Writes a file whole, durably, for this user only.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let temporary = path.with_extension("tmp");
+    let write = || -> std::io::Result<()> {
+        _ = std::fs::remove_file(&temporary);
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        let directory = path.parent().expect("a file is in a directory");
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|e| {
+        let what = format!("could not write {}: {e}", path.display());
+        Error::new(SqlState::IO_ERROR, what)
+    })
 }
 
 impl Membership {
@@ -106,11 +137,47 @@ impl Membership {
             name: config.node_name.clone(),
             secret,
             env: env.clone(),
-            cluster: Mutex::default(),
+            cluster: Mutex::new(cluster_in(env, &config.data)?.unwrap_or(0)),
+            noted: None,
             known: AtomicU64::new(0),
             authorities: config.cluster_ca.clone(),
             allow_plain_network: config.entrance.allow_plain_network,
         })
+    }
+
+    /// The same of a node that never has a database. The cluster that is noted in this file, or else the first that it meets, is its own.
+    pub fn notes(mut self, file: PathBuf) -> Result<Membership> {
+        let read = match std::fs::read_to_string(&file) {
+            Ok(text) => u128::from_str_radix(text.trim(), 16).map_err(std::io::Error::other),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(e) => Err(e),
+        };
+        let read = read.map_err(|e| {
+            let what = format!("could not read {}: {e}", file.display());
+            Error::new(SqlState::IO_ERROR, what)
+        })?;
+        (self.cluster, self.noted) = (Mutex::new(read), Some(file));
+        Ok(self)
+    }
+
+    /// The other end has proven that it is of this cluster, and is one that this node looks for, or that looks for it. 28000 where that is another one
+    /// than this node's. Returns when it is durable.
+    pub fn meets(&self, cluster: u128) -> Result<()> {
+        let Some(file) = self.noted.as_ref().filter(|_| cluster != 0) else {
+            return Ok(());
+        };
+        // Two may come at the same time.
+        let mut own = self.cluster.lock();
+        match *own {
+            0 => {
+                let text = format!("{cluster:032x}\n");
+                tokio::task::block_in_place(|| write(file, &text))?;
+                *own = cluster;
+                Ok(())
+            }
+            own if own == cluster => Ok(()),
+            _ => Err(denied(Denied::OtherCluster)),
+        }
     }
 
     /// Another node's address, with what this node asks of TLS.
@@ -129,25 +196,7 @@ impl Membership {
         if read(&path)?.as_ref() == Some(&self.secret) {
             return Ok(());
         }
-        let temporary = path.with_extension("tmp");
-        let write = || -> std::io::Result<()> {
-            _ = std::fs::remove_file(&temporary);
-            let mut options = OpenOptions::new();
-            let mut file = options
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&temporary)?;
-            file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-            file.write_all(self.secret.text().as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&temporary, &path)?;
-            File::open(directory)?.sync_all()
-        };
-        write().map_err(|e| {
-            let what = format!("could not write {}: {e}", path.display());
-            Error::new(SqlState::IO_ERROR, what)
-        })?;
+        write(&path, &self.secret.text())?;
         info!(path = %path.display(), "the cluster's secret is kept");
         Ok(())
     }
@@ -262,6 +311,29 @@ mod tests {
         given.keep(&b).expect("kept");
         let kept = Membership::of(&config(&b, of, None), &env).expect("kept");
         assert!(kept.secret == first.secret);
+    }
+
+    #[test]
+    fn a_node_without_a_database_keeps_to_the_first_cluster_that_it_meets() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (env, file) = (Env::os(), scratch.path().join("CLUSTER"));
+        let opened = || {
+            let member = Membership::of(&config(scratch.path(), None, None), &env);
+            member.expect("a secret").notes(file.clone())
+        };
+        let w = opened().expect("nothing is noted");
+        w.meets(0).expect("one without a history says nothing");
+        assert!(!file.exists());
+        w.meets(7).expect("the first");
+        for w in [w, opened().expect("noted")] {
+            assert_eq!(w.claim().cluster, 7);
+            w.meets(7).expect("its own");
+            w.meets(0).expect("one without a history");
+            let e = w.meets(8).expect_err("another one");
+            assert_eq!(e.code(), SqlState::INVALID_AUTHORIZATION);
+        }
+        std::fs::write(&file, "rubbish").expect("written");
+        assert!(opened().is_err());
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Connections that have not proven who they are: a room of limited size. A connection that finds the room full pushes out the one that is in it longest.
+//! Connections of strangers: a room of limited size. A connection that finds the room full pushes out the one that is in it longest.
 //!
 //! ```text
-//! accept ──▶ enter ──▶ start-up message, proof ──▶ the place is given up ──▶ session, replica, member
+//! accept ──▶ enter ──▶ the first messages ──▶ the place is given up ──▶ a session, a replica, a member, an answer
 //!              └──▶ the room is full: the oldest one is closed without a word
 //! ```
-//! A stranger that opens connections and says nothing pushes out its own. One that logs in needs its place for as long as its messages take.
+//! A stranger that opens connections and says nothing pushes out its own. One that says what it wants needs its place for as long as its messages take.
 //!
 //! Left out on purpose: addresses. Strangers may come from many.
 
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Who is in it, by the order in which they came.
+/// The connections in it, by the order in which they came.
 #[derive(Default)]
 struct Inside {
     next: u64,
@@ -21,24 +21,24 @@ struct Inside {
 }
 
 /// See the head of the file.
-pub struct Unproven {
+pub struct Room {
     most: usize,
     inside: Mutex<Inside>,
 }
 
 /// A place in the room, until it is dropped.
 pub struct Place {
-    room: Arc<Unproven>,
+    room: Arc<Room>,
     number: u64,
 }
 
 /// Tells that a place is taken away; none: it was given up, or taken.
 pub struct Notice(Option<oneshot::Receiver<()>>);
 
-impl Unproven {
+impl Room {
     /// With so many places.
-    pub fn of(most: usize) -> Arc<Unproven> {
-        Arc::new(Unproven {
+    pub fn of(most: usize) -> Arc<Room> {
+        Arc::new(Room {
             most: most.max(1),
             inside: Mutex::default(),
         })
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_oldest_has_to_go_and_one_that_is_proven_stays() {
-        let room = Unproven::of(2);
+        let room = Room::of(2);
         let (first, mut of_first) = room.enter();
         let (_second, mut of_second) = room.enter();
         assert!(!has_to_go(&mut of_first));
