@@ -12,8 +12,10 @@
 //! prints these as they are read. [`expr_text`], and `bind` for queries, parse their text once more and compare: a difference is an error, so no
 //! text is kept that means something else.
 //!
-//! Left out on purpose, and refused (0A000): a quoted name with two quotes in a row, or with a quote behind a backslash; a view with
-//! `FOR NO KEY UPDATE`, `FOR KEY SHARE` or a locking clause that names relations; two signs behind a `$$…$$` that has quotes.
+//! Left out on purpose: what follows is refused (0A000).
+//! - A quoted name with two quotes in a row, or with a quote behind a backslash.
+//! - A view with `FOR NO KEY UPDATE`, `FOR KEY SHARE`, or a locking clause that names relations.
+//! - Two signs behind a `$$…$$` that has quotes in it.
 
 use base::{Error, Result};
 use sqlparser::ast::Expr;
