@@ -12,8 +12,12 @@ mod addresses;
 mod adopting;
 #[path = "members/by_hand.rs"]
 mod by_hand;
+#[path = "tls/certificates.rs"]
+mod certificates;
 #[path = "members/hand_over.rs"]
 mod hand_over;
+#[path = "members/inside_tls.rs"]
+mod inside_tls;
 #[path = "members/joining.rs"]
 mod joining;
 #[path = "members/leaving.rs"]

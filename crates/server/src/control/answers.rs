@@ -24,6 +24,8 @@ use tracing::info;
 
 /// How long the members have to say that they are a majority: longer than any question to one of them takes.
 const MAJORITY: Duration = Duration::from_secs(20);
+/// How long a server that is to join has to answer.
+const REACH: Duration = Duration::from_secs(3);
 
 /// Members that the consensus leader does not reach, for people.
 fn unreached(catalogue: &Catalogue, reached: &BTreeSet<NodeId>) -> String {
@@ -280,6 +282,7 @@ impl Seat {
                     self.dir.display()
                 )));
             }
+            self.reaches(&joining.member).await?;
             self.found(&place, &joining.you).await?;
         }
         let member = self.member.get().ok_or_else(|| system("it is founded"))?;
@@ -294,6 +297,7 @@ impl Seat {
         if joining.level < LEASES && self.has_own_lease() {
             return Ok(Joined::Never(NO_LEASES.to_owned()));
         }
+        self.reaches(&joining.member).await?;
         let (node, member) = (joining.node, joining.member);
         let name = member.name.clone();
         let join = Command::Join { node, member };
@@ -307,6 +311,23 @@ impl Seat {
             ))),
             Err(_) => Ok(Joined::Later),
         }
+    }
+
+    /// Asks the server that is to join, where it says that it is. The error says why no answer came, such as a certificate that does not count. A member that the
+    /// consensus leader does not reach would have a vote and could not give it.
+    async fn reaches(&self, member: &Member) -> Result<()> {
+        let asked = self.question::<u32>(&member.address, &Question::Level);
+        let why = match tokio::time::timeout(REACH, asked).await {
+            Ok(Ok(_)) => return Ok(()),
+            // A build that does not know the question has answered all the same.
+            Ok(Err(e)) if e.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => return Ok(()),
+            Ok(Err(e)) => e.fields().message.to_string(),
+            Err(_) => format!("{} does not answer", member.address),
+        };
+        Err(system(format!(
+            "{} does not reach this server at its address: {why}",
+            self.config.node_name
+        )))
     }
 
     /// Makes a cluster of one of this primary.
