@@ -14,6 +14,8 @@ mod adopting;
 mod by_hand;
 #[path = "tls/certificates.rs"]
 mod certificates;
+#[path = "members/cold_start.rs"]
+mod cold_start;
 #[path = "members/hand_over.rs"]
 mod hand_over;
 #[path = "members/inside_tls.rs"]
