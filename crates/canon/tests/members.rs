@@ -16,6 +16,8 @@ mod by_hand;
 mod certificates;
 #[path = "members/cold_start.rs"]
 mod cold_start;
+#[path = "members/following.rs"]
+mod following;
 #[path = "members/hand_over.rs"]
 mod hand_over;
 #[path = "members/inside_tls.rs"]
@@ -30,6 +32,8 @@ mod losses;
 mod operations;
 #[path = "members/partitions.rs"]
 mod partitions;
+#[path = "clients/programs.rs"]
+mod programs;
 #[path = "members/restarting.rs"]
 mod restarting;
 #[path = "members/settings.rs"]
