@@ -40,6 +40,8 @@ mod restarting;
 mod settings;
 #[path = "members/sites.rs"]
 mod sites;
+#[path = "members/without_lease.rs"]
+mod without_lease;
 #[path = "members/witness.rs"]
 mod witness;
 
