@@ -8,7 +8,7 @@ mod helpers;
 
 use common::{PATIENCE, Server};
 use helpers::*;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
@@ -59,29 +59,6 @@ fn copy(from: &Path, to: &Path) {
         .args([from, to])
         .status();
     assert!(done.expect("cp runs").success());
-}
-
-/// Segments of the log, oldest first.
-fn segments(data: &Path) -> Vec<PathBuf> {
-    let all = std::fs::read_dir(data.join("wal")).expect("a log");
-    let mut all: Vec<PathBuf> = all.map(|e| e.expect("an entry").path()).collect();
-    let spare = |p: &PathBuf| {
-        p.file_name()
-            .is_some_and(|n| n.to_string_lossy().starts_with("spare"))
-    };
-    all.retain(|p| !spare(p));
-    all.sort();
-    all
-}
-
-/// The last bytes of what was written to the log are zeros, as on a disk that lied about a sync.
-fn zero_tail(data: &Path, bytes: usize) {
-    let path = segments(data).pop().expect("a segment");
-    let mut content = std::fs::read(&path).expect("readable");
-    let end = content.iter().rposition(|b| *b != 0).expect("something") + 1;
-    assert!(end > bytes, "the last segment holds {end} bytes");
-    content[end - bytes..end].fill(0);
-    std::fs::write(&path, content).expect("written");
 }
 
 /// Where the log ends, as a refused start says.

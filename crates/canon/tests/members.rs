@@ -12,8 +12,16 @@ mod addresses;
 mod adopting;
 #[path = "members/by_hand.rs"]
 mod by_hand;
+#[path = "tls/certificates.rs"]
+mod certificates;
+#[path = "members/cold_start.rs"]
+mod cold_start;
+#[path = "members/following.rs"]
+mod following;
 #[path = "members/hand_over.rs"]
 mod hand_over;
+#[path = "members/inside_tls.rs"]
+mod inside_tls;
 #[path = "members/joining.rs"]
 mod joining;
 #[path = "members/leaving.rs"]
@@ -26,12 +34,16 @@ mod meant;
 mod operations;
 #[path = "members/partitions.rs"]
 mod partitions;
+#[path = "clients/programs.rs"]
+mod programs;
 #[path = "members/restarting.rs"]
 mod restarting;
 #[path = "members/settings.rs"]
 mod settings;
 #[path = "members/sites.rs"]
 mod sites;
+#[path = "members/without_lease.rs"]
+mod without_lease;
 #[path = "members/witness.rs"]
 mod witness;
 

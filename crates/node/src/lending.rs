@@ -18,7 +18,7 @@
 //! Left out on purpose: a holder that stands still. It gives nothing back, and its lease is waited out, a quarter of a second.
 
 use base::{Position, Result};
-use replica::lease::{Ask, EVERY, GRANTED, LENGTH, Pace, Word};
+use replica::lease::{Ask, EVERY, GRANTED, LENGTH, Pace, Word, stretch};
 
 use crate::errors::failed;
 use crate::node::Node;
@@ -130,7 +130,7 @@ impl Node {
             shared.dir.has_lent().map_err(failed)?,
         );
         if lent {
-            let until = shared.opened + GRANTED;
+            let until = shared.opened + GRANTED * stretch();
             self.shipping().wait_out_leases(until, now);
         }
         if lends && others {

@@ -236,10 +236,10 @@ async fn a_directory_is_a_servers_or_a_witness() {
 }
 
 /// `canon proxy`, which ends with the test.
-struct Proxy(std::process::Child);
+pub struct Proxy(std::process::Child);
 
 impl Proxy {
-    fn start(arguments: &[&str]) -> Proxy {
+    pub fn start(arguments: &[&str]) -> Proxy {
         let started = Command::new(env!("CARGO_BIN_EXE_canon"))
             .arg("proxy")
             .args(arguments)

@@ -3,6 +3,7 @@
 use super::common::{PATIENCE, Server, on_postgres, sqlstate};
 use std::collections::HashSet;
 use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -292,4 +293,27 @@ pub fn raw(s: &Server, mode: &str) -> Vec<u8> {
     let mut answer = Vec::new();
     _ = t.read_to_end(&mut answer);
     answer
+}
+
+/// Segments of the log, oldest first.
+pub fn segments(data: &Path) -> Vec<PathBuf> {
+    let all = std::fs::read_dir(data.join("wal")).expect("a log");
+    let mut all: Vec<PathBuf> = all.map(|e| e.expect("an entry").path()).collect();
+    let spare = |p: &PathBuf| {
+        p.file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with("spare"))
+    };
+    all.retain(|p| !spare(p));
+    all.sort();
+    all
+}
+
+/// The last bytes of what was written to the log are zeros, as on a disk that lied about a sync.
+pub fn zero_tail(data: &Path, bytes: usize) {
+    let path = segments(data).pop().expect("a segment");
+    let mut content = std::fs::read(&path).expect("readable");
+    let end = content.iter().rposition(|b| *b != 0).expect("something") + 1;
+    assert!(end > bytes, "the last segment holds {end} bytes");
+    content[end - bytes..end].fill(0);
+    std::fs::write(&path, content).expect("written");
 }

@@ -285,6 +285,10 @@ impl Seat {
                     self.dir.display()
                 )));
             }
+            // A member that is not reached would have a vote and could not give it.
+            if let Some(why) = self.misplaced(joining.node, &joining.member).await? {
+                return Ok(Joined::Never(why));
+            }
             self.found(&place, &joining.you).await?;
         }
         let member = self.member.get().ok_or_else(|| system("it is founded"))?;

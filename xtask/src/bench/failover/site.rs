@@ -1,80 +1,61 @@
-//! A site beside the members: it runs transactions of its own, and follows by hand.
+//! A site beside the members: it runs transactions of its own, and follows the primary by itself.
 //!
 //! ```text
-//! round ──▶ another server leads ──▶ the site is started again with --replica-of that one ──▶ its commits go on
+//! round ──▶ another server leads ──▶ the site hears of it from any member, and follows that one ──▶ its commits go on
 //! ```
-//! A site is no member and knows one primary. Between a fail-over and its start its commits wait, which is not measured here. What it acknowledged must not be lost.
+//! The site is started with `--join`, and has no vote. Its commits wait until it follows the next primary, and after a loss it may start again within its process. How long
+//! it is without commits is counted as at the members. What it acknowledged must not be lost.
 //!
-//! Left out on purpose: how long a site is without commits, which the person decides that starts it.
+//! Left out on purpose: a site that follows by hand, which waits for a person.
 
 use super::writers::Writers;
 use crate::Result;
 use crate::guard::Guard;
 use crate::server::{self, Server};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Its numbers begin above those of all others.
 const FIRST: u64 = 1 << 40;
 
 /// See the head of the file.
 pub struct Site {
-    program: PathBuf,
-    directory: PathBuf,
-    port: u16,
-    follows: u16,
-    server: Option<Server>,
+    /// It ends with this.
+    _server: Server,
     writers: Writers,
 }
 
 impl Site {
-    /// Beside the primary at this port.
+    /// Joins at this member's address.
     pub fn start(
         program: &Path,
         directory: &Path,
-        primary: u16,
+        join: &str,
         split: bool,
         guard: &mut Guard,
     ) -> Result<Site> {
         let port = server::free_port()?;
-        let mut site = Site {
-            program: program.to_owned(),
-            directory: directory.to_owned(),
-            port,
-            follows: primary,
-            server: None,
-            writers: Writers::start(1, &[port], FIRST, split),
-        };
-        site.launch(guard)?;
-        Ok(site)
-    }
-
-    fn launch(&mut self, guard: &mut Guard) -> Result<()> {
-        let mut start = Command::new(&self.program);
-        let home = self.directory.join("site");
-        start.arg("start").arg("--data").arg(home).arg("--site");
-        start.args(["--listen", &format!("127.0.0.1:{}", self.port)]);
-        start.args(["--node-name", "site"]);
-        start.args(["--replica-of", &format!("127.0.0.1:{}", self.follows)]);
-        let secret = self.directory.join("node-0/CANON_SECRET");
+        let mut start = Command::new(program);
+        start.arg("start").arg("--data").arg(directory.join("site"));
+        start.args(["--listen", &format!("127.0.0.1:{port}")]);
+        start.args(["--node-name", "site", "--site", "--join", join]);
+        let secret = directory.join("node-0/CANON_SECRET");
         start.arg("--cluster-secret-file").arg(secret);
-        let log = self.directory.join("site.log");
-        let mut server = server::start("canon", start, self.port, "-TERM", &log, guard)?;
+        let log = directory.join("site.log");
+        let mut server = server::start("canon", start, port, "-TERM", &log, guard)?;
         server.ready()?;
-        self.server = Some(server);
-        Ok(())
+        Ok(Site {
+            _server: server,
+            writers: Writers::start(1, &[port], FIRST, split),
+        })
     }
 
-    /// Follows the primary at this port from now on.
-    pub fn follow(&mut self, primary: u16, guard: &mut Guard) -> Result<()> {
-        if primary == self.follows {
-            return Ok(());
-        }
-        self.follows = primary;
-        // It ends in good order, and its port is free then.
-        self.server = None;
-        self.launch(guard)
+    /// The longest time without an acknowledgement from `begun` on, once commits have gone on for a while.
+    pub fn without(&self, begun: Instant) -> Result<Duration> {
+        let without = self.writers.without(begun);
+        without.map_err(|e| format!("at the site: {e}"))
     }
 
     /// What it has acknowledged.
