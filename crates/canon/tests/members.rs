@@ -498,7 +498,7 @@ const LEASES: [(&str, &str); 3] = [
     ("CANON_SHARED_MEMORY", "false"),
 ];
 
-/// A read lease ends with the lease of the primary that has granted it: nobody asks its holder before another primary is named.
+/// A read lease ends with the lease of the primary that has granted it, since another primary may be named without a word to its holder.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_with_a_read_lease_of_a_primary_without_its_lease_answers_no_strong_read() {
     if skip() {
