@@ -27,6 +27,7 @@ struct Shared {
     configs: Vec<Config>,
     /// Said first on each connection that reads.
     init: &'static str,
+    begin: Instant,
 }
 
 pub struct Registers {
@@ -53,6 +54,7 @@ impl Registers {
             found: Arc::new(Mutex::new(found)),
             configs: configs.to_vec(),
             init,
+            begin: Instant::now(),
         };
         let inside = |port: usize, i: usize, reads: bool| {
             let (net, shared) = (net.clone(), shared.clone());
@@ -107,6 +109,11 @@ impl Shared {
         !self.stop.load(Ordering::SeqCst)
     }
 
+    /// Microseconds.
+    fn now(&self) -> u64 {
+        self.begin.elapsed().as_micros() as u64
+    }
+
     /// Writes wherever it is answered.
     async fn write(&self, i: usize) {
         let mut rng = Rng::new(i as u64);
@@ -127,7 +134,8 @@ impl Shared {
                     SimpleQueryMessage::Row(r) => r.get(0)?.parse().ok(),
                     _ => None,
                 });
-                self.watch.note(register, value.expect("a value"), 0);
+                let value = value.expect("a value");
+                self.watch.note(register, value, self.now());
                 tokio::time::sleep(Duration::from_millis(4)).await;
             }
         }
@@ -155,6 +163,7 @@ impl Shared {
         let read = LAYOUT.read(register, Kind::ALL[kind]);
         let expected = read.registers.iter().map(|r| self.watch.expected(*r));
         let expected: Vec<u64> = expected.collect();
+        let asked = self.now();
         let Ok(Ok(rows)) = tokio::time::timeout(SILENCE, ask(c, &read.sql)).await else {
             return false;
         };
@@ -169,9 +178,14 @@ impl Shared {
         let before = found.tallies[i];
         let stale = found.tallies[i].read(&self.watch, seen.iter().copied());
         if stale || found.tallies[i].wrong > before.wrong {
-            let name = NAMES[i];
-            let what = format!("at {name}: (register, acknowledged, shown) {seen:?}");
-            found.wrong.push(what);
+            let (name, came) = (NAMES[i], self.now());
+            let old = seen.iter().filter(|s| s.2.is_some_and(|v| v < s.1));
+            let missed: Vec<_> = old
+                .filter_map(|s| self.watch.missed_at(s.0, s.2?))
+                .collect();
+            found.wrong.push(format!(
+                "at {name}, asked at {asked} us and answered at {came} us: (register, acknowledged, shown) {seen:?}; what is missed was acknowledged at {missed:?} us"
+            ));
         }
         true
     }
