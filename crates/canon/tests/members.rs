@@ -450,8 +450,9 @@ async fn a_primary_that_is_stopped_acknowledges_nothing_and_shows_nothing_old_wh
     assert_eq!(old_states_shown_after_a_stop(&[]).await, 0);
 }
 
-/// Stops two of three voters, so that the primary loses its lease. Whether a strong read at a fourth copy, which hears the primary, is answered.
-async fn is_answered_without_a_lease(more: &[(&str, &str)]) -> bool {
+/// Stops two of three voters, so that the primary loses its lease. Whether a strong read at a fourth copy, which hears the primary, is answered. `policy`: how that
+/// copy comes to its timestamps.
+async fn is_answered_without_a_lease(more: &[(&str, &str)], policy: &str) -> bool {
     let nodes = of_three(more).await;
     prepare(&nodes).await;
     let d = node("d", Some(&nodes[0].server), more).await;
@@ -462,6 +463,13 @@ async fn is_answered_without_a_lease(more: &[(&str, &str)]) -> bool {
     .await;
     let c = d.server.connect().await;
     rows(&c, "SET canon.read_timeout = '1s'").await;
+    rows(&c, &format!("SET canon.read_policy = '{policy}'")).await;
+    if policy == "lease" {
+        says(&d, "it holds a read lease", |m| {
+            m.contains("canon_read_lease_held 1")
+        })
+        .await;
+    }
     rows(&c, "SELECT n FROM kept").await;
     for n in &nodes[1..] {
         signal(n, "-STOP");
@@ -491,9 +499,38 @@ async fn a_replica_of_a_primary_without_its_lease_answers_no_strong_read() {
         return;
     }
     for shared in ["true", "false"] {
-        let answered = is_answered_without_a_lease(&[("CANON_SHARED_MEMORY", shared)]).await;
-        assert!(!answered, "shared memory: {shared}");
+        let shared = [("CANON_SHARED_MEMORY", shared)];
+        let answered = is_answered_without_a_lease(&shared, "lamport+tracker").await;
+        assert!(!answered, "{shared:?}");
     }
+}
+
+/// However slow the machine is, read leases are granted.
+const LEASES: [(&str, &str); 3] = [
+    ("CANON_LEASE_READS", "true"),
+    ("CANON_LEASE_MAX_COMMIT_WAIT", "10s"),
+    ("CANON_SHARED_MEMORY", "false"),
+];
+
+/// A read lease ends with the lease of the primary that has granted it, since another primary may be named without a word to its holder.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_with_a_read_lease_of_a_primary_without_its_lease_answers_no_strong_read() {
+    if skip() {
+        return;
+    }
+    assert!(!is_answered_without_a_lease(&LEASES, "lease").await);
+}
+
+/// The same where primaries grant read leases that reach beyond their own.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_lease_beyond_that_of_its_primary_is_found() {
+    if skip() {
+        return;
+    }
+    let planted = ("CANON_PLANTED", "lease.beyond_its_own");
+    let planted = [&LEASES[..], &[planted]].concat();
+    assert!(is_answered_without_a_lease(&planted, "lease").await);
 }
 
 #[cfg(feature = "faults")]
@@ -506,7 +543,7 @@ async fn a_replica_of_a_primary_that_does_not_look_at_its_lease_is_found() {
         ("CANON_PLANTED", "lease.unasked"),
         ("CANON_SHARED_MEMORY", "false"),
     ];
-    assert!(is_answered_without_a_lease(&planted).await);
+    assert!(is_answered_without_a_lease(&planted, "lamport+tracker").await);
 }
 
 /// The same with a primary that never looks at its lease: the check above can fail. The members may tell it first that it leads no more.

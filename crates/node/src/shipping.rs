@@ -494,7 +494,9 @@ impl Shipping {
 
     /// Leases are granted only where this says that the node leads as long as they last. Without it they always are.
     pub fn lend_while(&self, leads_until: LeadsUntil) {
-        _ = self.leads_until.set(leads_until);
+        if !env::fault::planted("lease.beyond_its_own") {
+            _ = self.leads_until.set(leads_until);
+        }
     }
 
     /// The replica at this connection asks for a read lease, or for its own to go on. Where it answers from; none: it gets none. `leads`: whether this node leads when

@@ -43,6 +43,15 @@ pub fn on_postgres() -> bool {
     std::env::var_os("CANON_TEST_URL").is_some()
 }
 
+/// Something that a test needs is not here. In CI that is a failure. Elsewhere the test says so, and does not run.
+pub fn lacks(what: &str) {
+    use std::io::Write;
+    let in_ci = std::env::var_os("CANON_CI").is_some();
+    assert!(!in_ci, "this machine lacks {what}");
+    // What is printed by macros is not shown of a test that passes.
+    _ = writeln!(std::io::stderr(), "NOT TESTED for lack of {what}");
+}
+
 /// Whether expectations are to be rewritten from what the target answers.
 pub fn update_golden() -> bool {
     std::env::var("UPDATE_GOLDEN").is_ok_and(|v| v == "1")

@@ -16,7 +16,8 @@ use env::{Random, SeededRandom};
 /// Fewer copies cannot lose one, and more say nothing new.
 const COPIES: std::ops::RangeInclusive<usize> = 3..=5;
 
-fn number(name: &str, otherwise: u64) -> u64 {
+/// What this variable says, or otherwise.
+pub fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |n| n.parse().expect("a number"))
 }
 
