@@ -21,8 +21,9 @@
 //!
 //! Left out on purpose: the witness, which joins by itself.
 
+use super::answers::has_sites;
 use super::joining::join;
-use super::words::{LEASES, NO_LEASES, Question, system};
+use super::words::{LEASES, NO_LEASES, NO_SITES, Question, SITES, system};
 use super::{Outsider, Seat};
 use crate::replication::{Place, Primary};
 use ::cluster::NodeId;
@@ -119,7 +120,9 @@ impl Seat {
         }
         let place = self.place().ok_or_else(|| system("the server starts"))?;
         if self.config.site {
-            return Ok(Some("it is a site, which is no member.".into()));
+            return Ok(Some(
+                "it is a site, which joins by itself: --join in place of --replica-of.".into(),
+            ));
         }
         if let Err(e) = self.as_member() {
             let fields = e.fields();
@@ -229,19 +232,22 @@ impl Seat {
 
     /// Why the build of this replica does not do for what the members have agreed on, or are to.
     async fn lacks_level(&self, at: &str) -> Option<String> {
-        if !self.has_own_lease() {
+        let sites = self.catalogue().is_some_and(|c| has_sites(&c));
+        let lease = self.has_own_lease();
+        if !lease && !sites {
             return None;
         }
         // A build that does not know the question gives an error.
         let level: u32 = self.question(at, &Question::Level).await.unwrap_or(0);
-        (level < LEASES).then(|| format!("{NO_LEASES}."))
+        let lacks = |needed: u32, why: &str| (level < needed).then(|| format!("{why}."));
+        let leases = lease.then(|| lacks(LEASES, NO_LEASES)).flatten();
+        leases.or_else(|| lacks(SITES, NO_SITES).filter(|_| sites))
     }
 
     /// An error where commits would wait for more members than there are.
     fn are_enough(&self, can: usize, left: &[(String, String)]) -> Result<()> {
         let catalogue = self.catalogue().unwrap_or_default();
-        let members = catalogue.members().values().filter(|m| m.has_copy());
-        let others = members.count().saturating_sub(1);
+        let others = catalogue.replicas();
         let needed = match others {
             0 => self.config.synchronous_replicas as usize,
             _ => catalogue.meant(),
@@ -292,7 +298,7 @@ mod tests {
         let name = |n: &str| n.to_owned();
         let whole = report(&[name("b"), name("c")], &[], &[]);
         assert_eq!(whole, "Members of the cluster now: b, c.");
-        let left = [(name("d"), name("it is a site, which is no member."))];
+        let left = [(name("d"), name("it is a site."))];
         let part = report(&[], &[name("c")], &left);
         assert!(part.contains("Left out: d: it is a site"), "{part}");
         assert!(part.contains("On the way, as their logs say: c."), "{part}");

@@ -4,8 +4,8 @@ use super::Seat;
 use super::outsider::takes_no_part;
 use super::settings::written;
 use super::words::{
-    ASKED, Identity, Joined, Joining, LEASES, NO_LEASES, OF_MEMBER, Question, level, system,
-    wait_for,
+    ASKED, Identity, Joined, Joining, LEASES, NO_CLUSTER, NO_LEASES, NO_SITES, OF_MEMBER, Question,
+    SITES, level, system, wait_for,
 };
 use crate::replication::Place;
 use crate::replication::members::{MemberSeen, Members, Together};
@@ -38,6 +38,15 @@ fn unreached(catalogue: &Catalogue, reached: &BTreeSet<NodeId>) -> String {
     }
 }
 
+/// What lets sites lead.
+const SITES_MAY: &str = "canon cluster set failover.sites_may_lead=on lets them";
+
+/// Whether a member is a site.
+pub(super) fn has_sites(catalogue: &Catalogue) -> bool {
+    let mut all = catalogue.members().values();
+    all.any(|m| m.kind == Kind::Site)
+}
+
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -55,7 +64,9 @@ impl Members for Seat {
         let (voters, decides) = (member.consensus().voters(), member.consensus().leader());
         let seen = |(id, m): (&NodeId, &Member)| MemberSeen {
             name: m.name.clone(),
+            address: m.address.clone(),
             has_copy: m.has_copy(),
+            site: m.kind == Kind::Site,
             votes: voters.contains(id),
             leads: matches!(phase, Phase::Leading { node, .. } if node == *id),
             decides: decides == Some(*id),
@@ -74,7 +85,17 @@ impl Members for Seat {
             Some(Obstacle::Maintenance) => {
                 Some("maintenance is on: canon cluster set maintenance=off ends it".to_owned())
             }
+            Some(Obstacle::NoReplica) if has_sites(&catalogue) => Some(format!(
+                "the only other copies are sites, which may not lead: {SITES_MAY}"
+            )),
             Some(Obstacle::NoReplica) => Some("there is no other copy".to_owned()),
+            Some(Obstacle::Site(node)) => {
+                let site = catalogue.members().get(&node);
+                let name = site.map_or("a site", |m| &m.name);
+                Some(format!(
+                    "no copy that answers may lead but {name}, a site: {SITES_MAY}"
+                ))
+            }
             Some(Obstacle::Votes { .. }) if voters.len() < MOST_VOTERS => Some(
                 "only one member votes: a third server, or a witness, would make it three"
                     .to_owned(),
@@ -268,7 +289,11 @@ impl Seat {
     }
 
     async fn let_join(self: &Arc<Self>, joining: Joining) -> Result<Joined> {
+        let is_site = joining.member.kind == Kind::Site;
         if self.catalogue().is_none_or(|c| c.phase().is_none()) {
+            if is_site {
+                return Ok(Joined::Never(NO_CLUSTER.to_owned()));
+            }
             let place = self.place().ok_or_else(|| system("the server starts"))?;
             if place.node.role() != Role::Primary || !place.node.is_open() {
                 return Ok(Joined::Later);
@@ -293,6 +318,13 @@ impl Seat {
         self.say_policies().await?;
         if joining.level < LEASES && self.has_own_lease() {
             return Ok(Joined::Never(NO_LEASES.to_owned()));
+        }
+        let catalogue = self.catalogue().unwrap_or_default();
+        if joining.level < SITES && (is_site || has_sites(&catalogue)) {
+            return Ok(Joined::Never(NO_SITES.to_owned()));
+        }
+        if is_site && let Err(e) = self.all_know(&catalogue, SITES).await {
+            return Ok(Joined::Never(e.fields().message.to_string()));
         }
         let (node, member) = (joining.node, joining.member);
         let name = member.name.clone();
@@ -329,6 +361,7 @@ impl Seat {
                 node: self.number,
                 joined: None,
                 witness: false,
+                site: false,
                 adopted: self.config.replica_of.is_some(),
                 heard: 0,
             };

@@ -42,6 +42,8 @@ pub struct Identity {
     /// It has no data.
     #[serde(default)]
     pub witness: bool,
+    #[serde(default)]
+    pub site: bool,
     /// It followed by hand, and was taken in while it ran: its settings may still name a primary.
     #[serde(default)]
     pub adopted: bool,
@@ -62,7 +64,7 @@ pub enum Question {
     RunsItself,
     /// Which node leads the data. `you`: how the node was reached that is asked.
     Primary { you: String },
-    /// Which node leads the data, and where the members are: a site asks that, which is none of them.
+    /// Which node leads the data, and where the members are: a site asks that, as long as it is none of them.
     Guide { you: String },
     /// Whether the node of this number is a member.
     IsMember { node: NodeId },
@@ -82,7 +84,8 @@ pub enum Question {
 /// |---|---|
 /// | 1 | [`LEASES`]: `failover.lease` |
 /// | 2 | [`SETTINGS`]: `canon cluster set` |
-pub const LEVEL: u32 = SETTINGS;
+/// | 3 | [`SITES`]: members that are sites, and `failover.sites_may_lead` |
+pub const LEVEL: u32 = SITES;
 
 /// From this level on a build takes leases to be as long as the members have agreed on.
 pub const LEASES: u32 = 1;
@@ -90,10 +93,14 @@ pub const LEASES: u32 = 1;
 /// From this level on a build takes a change of settings as all others do: it knows maintenance, and which change comes too late.
 pub const SETTINGS: u32 = 2;
 
+/// From this level on a build knows that the copy of a site counts only where it may lead. A build before counts it always.
+pub const SITES: u32 = 3;
+
 /// The level of this build.
 pub fn level() -> u32 {
     match env::fault::planted("join.no_level") {
         true => 0,
+        false if env::fault::planted("join.no_sites") => SETTINGS,
         false => LEVEL,
     }
 }
@@ -102,7 +109,15 @@ pub fn level() -> u32 {
 pub const NO_LEASES: &str =
     "the cluster has set failover.lease, and the build of this server does not know that";
 
-/// What a member says to a site.
+/// Why a server of a lower level than [`SITES`] cannot be a member.
+pub const NO_SITES: &str =
+    "the cluster has sites among its members, and the build of this server does not know those";
+
+/// Why a site is no member where the primary is of no cluster yet.
+pub const NO_CLUSTER: &str =
+    "the server there takes part in no cluster that runs itself, and a site begins none";
+
+/// What a member says to a site that is none.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Guidance {
     /// The term of the primary, or of the one that is looked for.
