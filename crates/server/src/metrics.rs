@@ -230,6 +230,22 @@ fn plans(p: &mut Page, connections: &Connections<NodeEngine>) {
     );
 }
 
+/// Where the members are.
+fn addresses(p: &mut Page, t: &Together) {
+    p.head(
+        "canon_member_address",
+        "gauge",
+        "Per member: where the others reach it, as a label.",
+    );
+    for m in &t.members {
+        let (member, address) = (label(&m.name), label(&m.address));
+        _ = writeln!(
+            p.0,
+            "canon_member_address{{member=\"{member}\",address=\"{address}\"}} 1"
+        );
+    }
+}
+
 /// The members of a cluster that runs itself, as this one sees them.
 fn members(p: &mut Page, t: &Together) {
     type Of = fn(&MemberSeen) -> bool;
@@ -265,18 +281,7 @@ fn members(p: &mut Page, t: &Together) {
             _ = writeln!(p.0, "{name}{{member=\"{member}\"}} {}", u8::from(of(m)));
         }
     }
-    p.head(
-        "canon_member_address",
-        "gauge",
-        "Per member: where the others reach it, as a label.",
-    );
-    for m in &t.members {
-        let (member, address) = (label(&m.name), label(&m.address));
-        _ = writeln!(
-            p.0,
-            "canon_member_address{{member=\"{member}\",address=\"{address}\"}} 1"
-        );
-    }
+    addresses(p, t);
     p.gauge(
         "canon_cluster_wanted",
         "Replicas that a commit waits for.",
