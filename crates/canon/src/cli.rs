@@ -147,7 +147,7 @@ enum OfCluster {
         )]
         server: String,
     },
-    /// Change a setting of the cluster while it works: synchronous_replicas, failover.max_loss, failover.degrade_after, maintenance
+    /// Change a setting of the cluster while it works: synchronous_replicas, failover.max_loss, failover.degrade_after, failover.sites_may_lead, maintenance
     Set {
         /// The setting and its value, such as maintenance=on; default takes it back
         #[arg(value_name = "NAME=VALUE", value_parser = name_and_value)]

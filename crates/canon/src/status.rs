@@ -88,7 +88,7 @@ fn cluster(metrics: &str) -> String {
             "  {commits} commits of {rows} rows were set aside here: see set-aside in the data directory\n"
         );
     }
-    out += &members(&labelled, &one);
+    out += &members(metrics, &labelled, &one);
     out += &backups(&labelled, &one, now());
     if let Some(connected) = one("canon_primary_connected") {
         let arrow = if connected == "1" {
@@ -128,6 +128,7 @@ fn cluster(metrics: &str) -> String {
 
 /// The members of a cluster that runs itself, and what stands in the way of a fail-over.
 fn members(
+    metrics: &str,
     labelled: &dyn Fn(&str) -> Vec<(String, String)>,
     one: &dyn Fn(&str) -> Option<String>,
 ) -> String {
@@ -142,6 +143,7 @@ fn members(
     for (name, _) in labelled("canon_member_votes") {
         let role = match () {
             () if is("canon_member_primary", &name) => "primary",
+            () if is("canon_member_site", &name) => "site",
             () if is("canon_member_copy", &name) => "replica",
             () => "witness",
         };
@@ -150,7 +152,12 @@ fn members(
             true => "votes",
             false => "does not vote",
         };
-        out += &format!("  {name:<24} {role:<8} {votes}\n");
+        let at = format!("canon_member_address{{member=\"{name}\",address=\"");
+        let at = metrics.lines().find_map(|l| l.strip_prefix(&*at));
+        let at = at.and_then(|l| l.split('"').next()).unwrap_or_default();
+        let line = format!("  {name:<24} {role:<8} {votes:<26} {at}");
+        out += line.trim_end();
+        out += "\n";
     }
     let number = |name: &str| one(name).unwrap_or_default();
     out += &format!(
@@ -275,6 +282,9 @@ mod tests {
              canon_member_votes{member=\"a\"} 1\ncanon_member_votes{member=\"b\"} 0\n\
              canon_member_copy{member=\"a\"} 1\ncanon_member_copy{member=\"b\"} 1\n\
              canon_member_decides{member=\"a\"} 1\n\
+             canon_member_votes{member=\"d\"} 0\ncanon_member_copy{member=\"d\"} 1\n\
+             canon_member_site{member=\"d\"} 1\n\
+             canon_member_address{member=\"d\",address=\"10.9.0.1:5432\"} 1\n\
              canon_cluster_wanted 1\ncanon_cluster_promised 1\ncanon_lease_seconds 1.25\n\
              canon_failover_lost_seconds{term=\"3\"} 1.7\n\
              canon_cluster_setting{setting=\"synchronous_replicas=1\"} 1\n\
@@ -283,7 +293,8 @@ mod tests {
         let drawn = cluster(metrics);
         for line in [
             "a                        primary  votes, leads the consensus",
-            "b                        replica  does not vote",
+            "b                        replica  does not vote\n",
+            "d                        site     does not vote              10.9.0.1:5432\n",
             "a commit waits for 1 replicas; 1 hold each",
             "lease for 1250 ms",
             "set for the cluster: synchronous_replicas=1, maintenance=on",

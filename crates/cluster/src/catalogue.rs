@@ -19,6 +19,15 @@
 //! **What is set by hand** ([`Policies`]) can be changed at any time, but `synchronous_replicas` not while a leader is chosen. The one that chooses may count
 //! by the number from before, and the primary that goes may acknowledge by the one after it.
 //!
+//! **Sites** have a copy and stand far away. Their copies count only where [`Policies::sites_may_lead`] says so:
+//!
+//! | `sites_may_lead` | a site |
+//! |---|---|
+//! | off | follows, and is asked for its position; no commit waits for it, no answer of it is needed, it does not vote and is not named |
+//! | on | is one more copy, as a server's |
+//!
+//! When it is turned off, `promised` falls by the number of sites, as each may be among those that held a commit. While a site leads it cannot be turned off.
+//!
 //! Left out on purpose: several shards, the bucket map and generations. They come with partitions.
 
 use base::MAX_TERM;
@@ -43,7 +52,7 @@ const DEGRADE_AFTER: u64 = 2000;
 pub enum Kind {
     /// It has a copy of the data.
     Server,
-    /// It has a copy and is far away: never named unless `Policies::sites_may_lead` says so.
+    /// It has a copy and is far away. See the head of the file.
     Site,
     /// It votes and has no data.
     Witness,
@@ -79,7 +88,7 @@ pub struct Policies {
     /// `failover.degrade_after`, in milliseconds: how long commits wait for a replica before the cluster goes on without. `None`: see
     /// [`Catalogue::degrade_after`].
     pub degrade_after: Option<u64>,
-    /// A site may be named.
+    /// `failover.sites_may_lead`: copies of sites count, and a site may be named.
     pub sites_may_lead: bool,
     /// `failover.lease`, in milliseconds: how long the primary's lease is, where it is shorter than usual. Set before there is a second member, and never changed.
     #[serde(default)]
@@ -275,13 +284,49 @@ impl Catalogue {
         self.lost
     }
 
-    /// The copies beside that of this node.
+    /// The leader of the data; while one is chosen, the one before.
+    pub fn leader(&self) -> Option<NodeId> {
+        match self.phase? {
+            Phase::Leading { node, .. } => Some(node),
+            Phase::Choosing { before, .. } => Some(before),
+        }
+    }
+
+    /// Whether the copy of this member counts: commits may wait for it, its answer is needed at a fail-over, and it may be named.
+    pub fn counts(&self, member: &Member) -> bool {
+        match member.kind {
+            Kind::Server => true,
+            Kind::Site => self.policies.sites_may_lead,
+            Kind::Witness => false,
+        }
+    }
+
+    /// The copies that count beside that of this node.
     pub fn replicas_of(&self, primary: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        let copies = self.members.iter().filter(|(_, m)| m.has_copy());
+        let copies = self.members.iter().filter(|(_, m)| self.counts(m));
         copies.map(|(id, _)| *id).filter(move |id| *id != primary)
     }
 
-    /// The voters: one member, or three; never two, as two cannot lose one. Present voters stay, then witnesses, then servers by number.
+    /// How many copies count beside that of the leader.
+    pub fn replicas(&self) -> usize {
+        self.leader()
+            .map_or(0, |node| self.replicas_of(node).count())
+    }
+
+    /// Whether this member may vote: a site only where it may lead, or leads.
+    pub fn may_vote(&self, node: NodeId) -> bool {
+        let far = |m: &Member| m.kind == Kind::Site && !self.policies.sites_may_lead;
+        let member = self.members.get(&node);
+        member.is_some_and(|m| !far(m) || self.leader() == Some(node))
+    }
+
+    /// Whether all members but this one are sites that do not count: nothing can be named behind its back.
+    pub fn is_alone(&self, node: NodeId) -> bool {
+        let mut others = self.members.keys().filter(|id| **id != node);
+        others.all(|id| !self.may_vote(*id))
+    }
+
+    /// The voters: one member, or three; never two, as two cannot lose one. Present voters stay, then witnesses, then servers by number, then sites.
     pub fn voters(&self, now: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
         let rank = |id: NodeId, kind: Kind| {
             let kind = match kind {
@@ -291,11 +336,8 @@ impl Catalogue {
             };
             (!now.contains(&id), kind, id)
         };
-        let mut all: Vec<_> = self
-            .members
-            .iter()
-            .map(|(id, m)| rank(*id, m.kind))
-            .collect();
+        let may = self.members.iter().filter(|(id, _)| self.may_vote(**id));
+        let mut all: Vec<_> = may.map(|(id, m)| rank(*id, m.kind)).collect();
         all.sort_unstable();
         let several = all.len() >= MOST_VOTERS;
         if !several {
@@ -371,16 +413,13 @@ impl Catalogue {
         let Some(member) = self.members.get(&node) else {
             return Err(Refused::NoSuchNode);
         };
-        let leads = match self.phase {
-            Some(Phase::Leading { node: leader, .. }) => leader == node,
-            // Until a leader is named, each copy may be the one that is needed.
-            Some(Phase::Choosing { .. }) => member.has_copy(),
-            None => false,
-        };
-        if leads {
+        let counts = self.counts(member);
+        // Until a leader is named, each copy may be the one that is needed.
+        let chosen = matches!(self.phase, Some(Phase::Choosing { .. }));
+        if self.leader() == Some(node) || (chosen && counts) {
             return Err(Refused::Leads);
         }
-        if member.has_copy() && !env::fault::planted("leave.stays_promised") {
+        if counts && !env::fault::planted("leave.stays_promised") {
             self.lower(self.promised.saturating_sub(1));
         }
         self.members.remove(&node);
@@ -393,12 +432,25 @@ impl Catalogue {
         // Members that did not agree on a lease before hold longer ones.
         let lease = policies.lease != self.policies.lease && self.members.len() > 1;
         let late = |before: &Policies| *before != self.policies || lease;
-        if before.is_some_and(late) || (counts && chosen) {
+        let sites = policies.sites_may_lead != self.policies.sites_may_lead;
+        // Where nothing is promised, one more copy that answers takes nothing from what is.
+        let sites_late = sites && chosen && (self.promised > 0 || !policies.sites_may_lead);
+        if before.is_some_and(late) || (counts && chosen) || sites_late {
             return Err(Refused::Late);
+        }
+        let is_site = |node: NodeId| self.members.get(&node).map(|m| m.kind) == Some(Kind::Site);
+        if sites && !policies.sites_may_lead {
+            if self.leader().is_some_and(is_site) {
+                return Err(Refused::Leads);
+            }
+            let all = self.members.keys().filter(|id| is_site(**id)).count();
+            if !env::fault::planted("sites.stay_promised") {
+                self.lower(self.promised.saturating_sub(all));
+            }
         }
         self.policies = policies.clone();
         // The rest says nothing of whether the replicas are there.
-        self.degraded &= !counts;
+        self.degraded &= !(counts || sites);
         Ok(())
     }
 
@@ -427,18 +479,26 @@ impl Catalogue {
         Ok(())
     }
 
-    /// As many copies hold what was acknowledged as before: the old leader now counts in place of the new one.
     fn hand_over(&mut self, term: u64, to: NodeId) -> Result<(), Refused> {
-        if !self.members.get(&to).is_some_and(Member::has_copy) {
+        if !self.members.get(&to).is_some_and(|m| self.counts(m)) {
             return Err(Refused::NoSuchNode);
         }
         match self.phase {
             Some(Phase::Leading { node, term: now }) if now == term && node != to => {
                 let term = term.checked_add(1).ok_or(Refused::NoSuchTerm)?;
-                self.phase = Some(Phase::Leading { node: to, term });
+                self.succeed(node, to, term);
                 Ok(())
             }
             _ => Err(Refused::Late),
+        }
+    }
+
+    /// As many copies hold what was acknowledged as before: the old leader now counts in place of the new one. A site that led by hand does not.
+    fn succeed(&mut self, before: NodeId, node: NodeId, term: u64) {
+        self.phase = Some(Phase::Leading { node, term });
+        let old = self.members.get(&before);
+        if node != before && !old.is_some_and(|m| self.counts(m)) {
+            self.lower(self.promised.saturating_sub(1));
         }
     }
 
@@ -447,8 +507,8 @@ impl Catalogue {
             return Err(Refused::NoSuchNode);
         }
         match self.phase {
-            Some(Phase::Choosing { term: now, .. }) if now == term => {
-                self.phase = Some(Phase::Leading { node, term });
+            Some(Phase::Choosing { term: now, before }) if now == term => {
+                self.succeed(before, node, term);
                 self.lost = lost.map(|within| Lost { term, within }).or(self.lost);
                 Ok(())
             }
@@ -477,9 +537,8 @@ impl Catalogue {
 
     /// `synchronous_replicas` as it is meant: what is set, or 1 as soon as there is a second copy.
     pub fn meant(&self) -> usize {
-        let copies = self.members.values().filter(|m| m.has_copy()).count();
         let set = self.policies.synchronous_replicas;
-        set.unwrap_or(usize::from(copies >= 2))
+        set.unwrap_or(usize::from(self.replicas() >= 1))
     }
 
     /// How long commits wait for replicas before the cluster goes on without, in milliseconds; none: as long as it takes. Of two copies the loss of one must
@@ -488,8 +547,7 @@ impl Catalogue {
         if self.policies.maintenance {
             return None;
         }
-        let copies = self.members.values().filter(|m| m.has_copy()).count();
-        let unset = self.policies.synchronous_replicas.is_none() && copies == 2;
+        let unset = self.policies.synchronous_replicas.is_none() && self.replicas() == 1;
         let after = self.policies.degrade_after;
         after.or(unset.then_some(DEGRADE_AFTER))
     }

@@ -23,6 +23,10 @@
 //! all copies that one is. So nothing that was acknowledged is lost. All are waited for, up to [`UNABLE`]; then the copy that could not lead is named again, as its disk may
 //! have room by now.
 //!
+//! **Sites** are asked as all copies are. Where `sites_may_lead` is off no answer of theirs is needed, and what they say decides nothing. A site may stand further than any
+//! server then. What it has beyond them was not acknowledged where a replica has to have each commit, and the site sets it aside as any replica does. One of a later
+//! term than the members know was promoted by hand, and counts all the same.
+//!
 //! **A later term is known.** A promotion by hand draws a term far above those of the members, and a copy that has heard of it promises no lower one. The copy says
 //! which term it knows, and the choice begins again above that one. Each copy is waited for then, up to [`BY_HAND`]: the one that leads the later term by hand
 //! stands furthest.
@@ -73,7 +77,7 @@ pub enum Obstacle {
     Answers { needed: usize, have: usize },
     /// Without the primary fewer votes are there than are needed.
     Votes { needed: usize, have: usize },
-    /// The most advanced copy is a site, and sites may not lead.
+    /// Nothing is promised, and this site has what the copies lack that may lead. Sites may not.
     Site(NodeId),
     /// The copies that answer may lack more than `failover.max_loss` allows: commits of so many milliseconds; none: it is not known how many.
     Loss { within: Option<u64> },
@@ -205,7 +209,11 @@ impl Failover {
             (false, _) => 0,
         };
         let long = now.saturating_sub(self.since) >= limit;
-        !long && !self.ask(catalogue, term).is_empty()
+        let decides = |id: NodeId| {
+            let member = catalogue.members().get(&id);
+            overtakes || id == before || member.is_some_and(|m| catalogue.counts(m))
+        };
+        !long && self.unanswered(catalogue).any(decides)
     }
 
     fn begin(&self, after: u64) -> Action {
@@ -252,12 +260,15 @@ impl Failover {
         }
     }
 
-    fn ask(&self, catalogue: &Catalogue, term: u64) -> Vec<Action> {
+    fn unanswered<'a>(&'a self, catalogue: &'a Catalogue) -> impl Iterator<Item = NodeId> + 'a {
         let copies = catalogue.members().iter().filter(|(_, m)| m.has_copy());
-        copies
-            .filter(|(id, _)| !self.answers.contains_key(id))
-            .map(|(id, _)| Action::Ask { node: *id, term })
-            .collect()
+        let copies = copies.map(|(id, _)| *id);
+        copies.filter(|id| !self.answers.contains_key(id))
+    }
+
+    fn ask(&self, catalogue: &Catalogue, term: u64) -> Vec<Action> {
+        let copies = self.unanswered(catalogue);
+        copies.map(|node| Action::Ask { node, term }).collect()
     }
 
     /// How many tries of this copy to begin a term have failed.
@@ -289,11 +300,17 @@ impl Failover {
         before: NodeId,
         counts: impl Fn(NodeId) -> bool,
     ) -> Result<(NodeId, Option<u64>), Obstacle> {
-        let counts = &counts;
+        let (counts, members) = (&counts, catalogue.members());
+        let is_copy = |id: &NodeId| members.get(id).is_some_and(|m| catalogue.counts(m));
+        let unasked = env::fault::planted("failover.site_unasked");
+        let decides = move |id: &NodeId, said: &Testimony| {
+            let by_hand = catalogue.led().is_some_and(|led| said.end.term > led);
+            let too = unasked || by_hand || *id == before;
+            is_copy(id) || (too && members.get(id).is_some_and(|m| m.has_copy()))
+        };
         let answers = || {
-            let known = |id: &NodeId| catalogue.members().get(id).is_some_and(|m| m.has_copy());
-            let all = self.answers.iter().filter(move |(id, _)| known(id));
-            all.filter(move |(id, _)| counts(**id))
+            let all = self.answers.iter();
+            all.filter(move |(id, said)| decides(id, said) && counts(**id))
         };
         let needed = match env::fault::planted("failover.any_replica") {
             true => 1,
@@ -301,11 +318,15 @@ impl Failover {
         };
         let have = match env::fault::planted("failover.unable_counts") {
             true => self.answers.keys().filter(|id| **id != before).count(),
-            false => answers().filter(|(id, _)| **id != before).count(),
+            false => {
+                let others = answers().filter(|(id, _)| **id != before);
+                others.filter(|(id, _)| is_copy(id)).count()
+            }
         };
         let whole = answers().any(|(id, _)| *id == before);
         if have < needed && !whole {
-            return Err(Obstacle::Answers { needed, have });
+            let site = self.site_within(catalogue);
+            return Err(site.unwrap_or(Obstacle::Answers { needed, have }));
         }
         let furthest = answers().map(|(_, said)| said.end).max();
         let Some(furthest) = furthest else {
@@ -316,16 +337,12 @@ impl Failover {
                 .filter(|(_, said)| said.end == furthest)
                 .map(|(id, _)| *id)
         };
-        let may_lead = |id: &NodeId| {
-            catalogue.policies().sites_may_lead || catalogue.members()[id].kind == Kind::Server
+        // The old leader goes on, if it stands as far as any: its clients need not move. One that could not lead is the last, and a server comes before a site.
+        let rank = |id: &NodeId| {
+            let far = members[id].kind == Kind::Site;
+            (self.failed(*id), *id != before, far)
         };
-        // The old leader goes on, if it stands as far as any: its clients need not move. One that could not lead is the last.
-        let rank = |id: &NodeId| (self.failed(*id), *id != before);
-        let may_lead = |id: &NodeId| *id == before || may_lead(id);
-        let Some(best) = equals().filter(may_lead).min_by_key(rank) else {
-            let site = equals().next().expect("one stands furthest");
-            return Err(Obstacle::Site(site));
-        };
+        let best = equals().min_by_key(rank).expect("one stands furthest");
         if catalogue.promised() > 0 || whole {
             return Ok((best, None));
         }
@@ -335,8 +352,26 @@ impl Failover {
         match (within, catalogue.policies().max_loss) {
             (Some(lost), Some(most)) if lost <= most => Ok((best, Some(lost))),
             _ if env::fault::planted("failover.any_loss") => Ok((best, None)),
-            _ => Err(Obstacle::Loss { within }),
+            _ => Err(self
+                .site_within(catalogue)
+                .unwrap_or(Obstacle::Loss { within })),
         }
+    }
+
+    /// A site that could be named if sites might lead: nothing is promised, and it lacks no more than is allowed.
+    fn site_within(&self, catalogue: &Catalogue) -> Option<Obstacle> {
+        let most = catalogue.policies().max_loss?;
+        let far = |id: &NodeId| {
+            let member = catalogue.members().get(id);
+            member.is_some_and(|m| m.kind == Kind::Site && !catalogue.counts(m))
+        };
+        let within = |said: &Testimony| {
+            Some(said.end.term) == catalogue.led() && said.age.is_some_and(|age| age <= most)
+        };
+        let mut all = self.answers.iter();
+        let site = all.find(|(id, said)| far(id) && within(said));
+        site.filter(|_| catalogue.promised() == 0)
+            .map(|(id, _)| Obstacle::Site(*id))
     }
 
     /// How long leases are.

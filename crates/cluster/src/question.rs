@@ -26,7 +26,7 @@ pub enum Question {
     RunsItself,
     /// Which node leads the data. `you`: how the node was reached that is asked. Answered with an address, or none.
     Primary { you: String },
-    /// Which node leads the data, and where the members are: a site asks that, which is none of them. Answered with a [`Guidance`].
+    /// Which node leads the data, and where the members are: a site asks that, as long as it is none of them. Answered with a [`Guidance`].
     Guide { you: String },
     /// Whether the node of this number is a member. Each member asks the consensus leader so now and then, and says its [`LEVEL`] with it; builds before say
     /// none. Answered with a [`Joined`].
@@ -53,7 +53,8 @@ pub enum Question {
 /// |---|---|
 /// | 1 | [`LEASES`]: `failover.lease` |
 /// | 2 | [`SETTINGS`]: `canon cluster set` |
-pub const LEVEL: u32 = SETTINGS;
+/// | 3 | [`SITES`]: members that are sites, and `failover.sites_may_lead` |
+pub const LEVEL: u32 = SITES;
 
 /// From this level on a build takes leases to be as long as the members have agreed on.
 pub const LEASES: u32 = 1;
@@ -61,10 +62,14 @@ pub const LEASES: u32 = 1;
 /// From this level on a build takes a change of settings as all others do: it knows maintenance, and which change comes too late.
 pub const SETTINGS: u32 = 2;
 
+/// From this level on a build knows that the copy of a site counts only where it may lead. A build before counts it always.
+pub const SITES: u32 = 3;
+
 /// The level of this build.
 pub fn level() -> u32 {
     match env::fault::planted("join.no_level") {
         true => 0,
+        false if env::fault::planted("join.no_sites") => SETTINGS,
         false => LEVEL,
     }
 }

@@ -67,10 +67,8 @@ impl Waiting {
             return enough.then_some(Command::Restore);
         }
         // What later commits do not wait for yet is not promised, nor what nodes hold that are no members.
-        let copies = catalogue.members().values().filter(|m| m.has_copy());
-        let others = copies.count().saturating_sub(1);
         let by = seen.hold_all.min(seen.waited).min(catalogue.wanted());
-        let by = by.min(others);
+        let by = by.min(catalogue.replicas());
         (by > catalogue.promised()).then(|| Command::Covered {
             term: self.term,
             by,

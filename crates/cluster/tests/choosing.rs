@@ -352,7 +352,8 @@ fn asked(catalogue: &mut Catalogue, answers: &[(NodeId, Answer)]) -> (Failover, 
     }
     let begun = Phase::Choosing { term: 2, before: 1 };
     assert_eq!(catalogue.phase(), Some(begun));
-    let all = catalogue.members().len();
+    let copies = catalogue.members().values().filter(|m| m.has_copy());
+    let all = copies.count();
     assert_eq!(failover.tick(catalogue, long).len(), all, "all are asked");
     for (node, answer) in answers {
         failover.answered(2, *node, *answer);
@@ -379,6 +380,184 @@ fn named_after(catalogue: &Catalogue, ms: u64, answers: &[(NodeId, Answer)]) -> 
             None
         }
     }
+}
+
+/// Sites may lead from now on, or may not any more.
+fn sites_may(catalogue: &mut Catalogue, sites_may_lead: bool) -> Result<(), Refused> {
+    let policies = Policies {
+        sites_may_lead,
+        ..catalogue.policies().clone()
+    };
+    catalogue.apply(&set_to(policies))
+}
+
+fn covered(catalogue: &mut Catalogue, by: usize) {
+    let (term, change) = (
+        catalogue.phase().expect("founded").term(),
+        catalogue.change(),
+    );
+    let covered = Command::Covered { term, by, change };
+    catalogue.apply(&covered).expect("taken");
+}
+
+/// No commit waits for a site, no answer of it is needed, and it is not named though it stands furthest: what it has beyond the servers was not acknowledged.
+#[test]
+fn a_site_is_asked_and_is_not_named_unless_it_may_lead() {
+    use Kind::{Server, Site};
+    let mut four = catalogue(&[Server, Server, Server, Site]);
+    assert_eq!((four.wanted(), four.promised(), four.replicas()), (1, 1, 2));
+    assert_eq!(four.voters(&set(&[1])), set(&[1, 2, 3]));
+    let further = [
+        (2, said(1, 7, None)),
+        (3, said(1, 6, None)),
+        (4, said(1, 9, None)),
+    ];
+    assert_eq!(named_after(&four, 0, &further), Some(2));
+    assert_eq!(
+        named_after(&four, 0, &further[1..]),
+        None,
+        "it does not count"
+    );
+    // Its answer would change nothing, so it is not waited for.
+    let unable = [(2, unable(1, 7)), (3, unable(1, 7)), (1, unable(1, 7))];
+    assert_eq!(named_after(&four, 0, &unable), Some(1));
+
+    sites_may(&mut four, true).expect("taken");
+    assert_eq!((four.promised(), four.replicas()), (1, 3));
+    assert_eq!(named_after(&four, 0, &further), Some(4));
+    assert_eq!(named_after(&four, 0, &further[1..]), None, "each is needed");
+    // A server comes first where it stands as far.
+    let equal = [
+        (4, said(1, 7, None)),
+        (3, said(1, 7, None)),
+        (2, said(1, 6, None)),
+    ];
+    assert_eq!(named_after(&four, 0, &equal), Some(3));
+    // The site may have been the one that held a commit.
+    sites_may(&mut four, false).expect("taken");
+    assert_eq!((four.wanted(), four.promised()), (1, 0));
+}
+
+/// Of a server, a witness and a site the site takes over where it may lead. It cannot be told so afterwards, but where nothing was promised.
+#[test]
+fn a_site_and_a_witness_are_enough_where_the_site_may_lead() {
+    use Kind::{Server, Site, Witness};
+    let mut three = Catalogue::default();
+    for (node, kind) in [(1, Server), (2, Witness), (3, Site)] {
+        let (name, address) = (format!("n{node}"), format!("n{node}:1"));
+        let member = Member {
+            name,
+            address,
+            kind,
+        };
+        let command = match node {
+            1 => Command::Found {
+                node,
+                member,
+                term: 1,
+            },
+            _ => Command::Join { node, member },
+        };
+        three.apply(&command).expect("taken");
+    }
+    assert_eq!((three.wanted(), three.replicas()), (0, 0));
+    assert_eq!(three.voters(&set(&[1])), set(&[1]), "a site does not vote");
+    assert_eq!(done_long_after(&three), vec![]);
+    let all = set(&[1, 2, 3]);
+    let stands = stands_in_the_way(&three, &set(&[1]), &all);
+    assert_eq!(stands, Some(Obstacle::NoReplica));
+
+    let mut told = three.clone();
+    sites_may(&mut told, true).expect("taken");
+    assert_eq!((told.wanted(), told.promised(), told.replicas()), (1, 0, 1));
+    assert_eq!(told.voters(&set(&[1])), all);
+    covered(&mut told, 1);
+    assert_eq!(named_after(&told, 0, &[(3, said(1, 7, None))]), Some(3));
+
+    // It leads: then it cannot be said that it may not.
+    let handed = Command::HandOver { term: 1, to: 3 };
+    assert_eq!(three.apply(&handed), Err(Refused::NoSuchNode));
+    told.apply(&handed).expect("taken");
+    assert_eq!((told.promised(), told.replicas()), (1, 1));
+    assert_eq!(sites_may(&mut told, false), Err(Refused::Leads));
+    told.apply(&Command::HandOver { term: 2, to: 1 })
+        .expect("taken");
+    sites_may(&mut told, false).expect("taken");
+}
+
+/// Within `failover.max_loss` a site that may not lead is named in what stands in the way, and leads as soon as it is told that it may.
+#[test]
+fn a_site_that_may_not_lead_stands_in_the_way_where_it_could() {
+    use Kind::{Server, Site};
+    let mut four = catalogue(&[Server, Server, Server, Site]);
+    let policies = Policies {
+        synchronous_replicas: Some(0),
+        max_loss: Some(5000),
+        ..Policies::default()
+    };
+    four.apply(&set_to(policies)).expect("taken");
+    let within = [(4, said(1, 7, Some(900)))];
+    assert_eq!(named(&four, &within), Err(Obstacle::Site(4)));
+    let long = [(4, said(1, 7, Some(9000)))];
+    let answers = Obstacle::Answers { needed: 1, have: 0 };
+    assert_eq!(named(&four, &long), Err(answers));
+    let older = [(2, said(1, 5, Some(8000))), within[0]];
+    assert_eq!(named(&four, &older), Err(Obstacle::Site(4)));
+    let newer = [(2, said(1, 5, Some(1000))), within[0]];
+    let term = 2;
+    let name = |node, lost| {
+        Ok(Command::Name {
+            node,
+            term,
+            lost: Some(lost),
+        })
+    };
+    assert_eq!(named(&four, &newer), name(2, 1000));
+
+    let (mut failover, now) = asked(&mut four, &within);
+    let later = now + 300_000_000;
+    failover.tick(&four, later);
+    sites_may(&mut four, true).expect("nothing is promised");
+    let done = failover.tick(&four, later);
+    let name = Command::Name {
+        node: 4,
+        term,
+        lost: Some(900),
+    };
+    assert_eq!(done, vec![Action::Propose(name)]);
+    assert_eq!(sites_may(&mut four, false), Err(Refused::Late));
+
+    let mut promised = catalogue(&[Server, Server, Server, Site]);
+    asked(&mut promised, &within);
+    assert_eq!(sites_may(&mut promised, true), Err(Refused::Late));
+}
+
+/// A site was promoted by hand while the members had no majority: what it leads is not lost, though it may not be named. As before it no commit counts on it.
+#[test]
+fn a_site_that_was_promoted_by_hand_leads_on() {
+    use Kind::{Server, Site};
+    let mut four = catalogue(&[Server, Server, Server, Site]);
+    let answers = [
+        (2, said(1, 7, None)),
+        (3, said(1, 7, None)),
+        (4, said(1 << 40, 8, None)),
+    ];
+    assert_eq!(named_after(&four, 0, &answers), Some(4));
+    let took = Command::Took {
+        node: 4,
+        term: 1 << 40,
+    };
+    four.apply(&took).expect("taken");
+    assert_eq!((four.wanted(), four.promised(), four.replicas()), (1, 0, 3));
+    assert_eq!(four.voters(&set(&[1, 2, 3])), set(&[1, 2, 3]));
+    covered(&mut four, 1);
+    // One that held a commit may be the next leader, and this site does not count in its place.
+    let handed = Command::HandOver {
+        term: 1 << 40,
+        to: 2,
+    };
+    four.apply(&handed).expect("taken");
+    assert_eq!((four.promised(), four.replicas()), (0, 2));
 }
 
 /// A copy that was named and could not lead. Another one that stands as far is named at once.

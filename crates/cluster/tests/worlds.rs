@@ -9,11 +9,12 @@
 //! | what was acknowledged stands in the log of each later leader | a replica is named that lacks it |
 //! | a strong read at a primary that holds its lease shows all that was acknowledged anywhere before | a lease that is over too late |
 //! | a term has one leader | two names for one term |
+//! | a site leads only where the members have said that it may | a site is named because it stands furthest |
 //!
 //! In worlds where commits wait for no replica (`failover.max_loss`), the first rule is another one: what a later leader lacks was acknowledged within the time that the
 //! catalogue names, before the copies were asked.
 //!
-//! Planted faults break the first two. Each must be found within the same seeds that pass without it.
+//! Planted faults break each of them but the third. Each must be found within the same seeds that pass without it.
 //!
 //! Left out on purpose: openraft itself, and disks, which `cargo xtask sim --control` runs. A crash keeps the log and the promise, which are written before they are answered.
 
@@ -147,6 +148,8 @@ struct Report {
     able_again: usize,
     /// Changes of settings that were proposed.
     set: usize,
+    /// Terms that a site has led.
+    by_sites: usize,
 }
 
 impl World {
@@ -191,10 +194,14 @@ impl World {
                 ..Policies::default()
             };
         }
-        for i in 0..members {
-            let kind = match witness && i == members - 1 {
-                true => Kind::Witness,
-                false => Kind::Server,
+        // One more is far away.
+        let site = world.below(3) == 0;
+        policies.sites_may_lead = site && world.below(2) == 0;
+        for i in 0..members + usize::from(site) {
+            let kind = match i {
+                _ if i == members => Kind::Site,
+                _ if witness && i == members - 1 => Kind::Witness,
+                _ => Kind::Server,
             };
             let member = world.add(kind);
             let node = i as u64;
@@ -328,6 +335,15 @@ impl World {
                 self.told.extend(lost.map(|within| (*term, within)));
             }
             _ => {}
+        }
+        if let (Command::Name { .. } | Command::HandOver { .. }, Some(node)) =
+            (&command, self.truth.leader())
+            && self.truth.members()[&node].kind == Kind::Site
+            && !self.truth.policies().sites_may_lead
+        {
+            self.fail(format!(
+                "site {node} leads, and it was not said that it may"
+            ));
         }
         self.report.degraded += usize::from(matches!(command, Command::Degrade { .. }));
         self.report.left += usize::from(matches!(command, Command::Leave { .. }));
@@ -503,6 +519,10 @@ impl World {
         }
         // Within one term the leader's log only grows; an older message says nothing new.
         if node.term < term || node.log.len() < log.len() {
+            // What it knows of another leader says nothing of this one.
+            if node.term < term {
+                node.fresh = None;
+            }
             node.log = log;
             node.term = term;
         }
@@ -577,8 +597,8 @@ impl World {
         let lost: Vec<u64> = self.acknowledged.difference(&has).copied().collect();
         // A term that is over by now comes to nothing: enough copies take its records no more.
         let counts = begins && self.truth.phase().is_some_and(|p| p.term() == term);
-        // A clock that is slow by a twentieth says less than it was.
-        let within = |(term, ms): &(u64, u64)| (self.asked_at[term], ms * MS / 20 * 21);
+        // A clock that is slow by a twentieth says less than it was. It has lost as much since the quickest message of before, which may be some seconds old.
+        let within = |(term, ms): &(u64, u64)| (self.asked_at[term], ms * MS / 20 * 21 + 200 * MS);
         let may_be_lost = |id: &u64| {
             let mut told = self.told.iter().map(within);
             told.any(|(asked, time)| self.acknowledged_at[id] + time >= asked)
@@ -597,6 +617,8 @@ impl World {
         let unable = |n: &Node| n.failed > 0;
         self.report.passed_over += usize::from(self.nodes.iter().any(unable));
         self.report.failovers += usize::from(term > 1);
+        let kind = self.truth.members().get(&(i as u64)).map(|m| m.kind);
+        self.report.by_sites += usize::from(kind == Some(Kind::Site));
         self.report.overtaken += usize::from(term >> 20 > 0);
     }
 
@@ -604,7 +626,10 @@ impl World {
     fn ship(&mut self, i: usize) {
         let node = &self.nodes[i];
         let Some(p) = &node.primary else { return };
-        let copies: Vec<u64> = node.catalogue.replicas_of(i as u64).collect();
+        // A site follows, whether it counts or not.
+        let copies = node.catalogue.members().iter();
+        let copies = copies.filter(|(id, m)| m.has_copy() && **id != i as u64);
+        let copies: Vec<u64> = copies.map(|(id, _)| *id).collect();
         let (term, log) = (p.term, node.log.clone());
         // Clocks of the civil time differ, by up to half a second.
         let said = (p.acknowledged, self.now + i as u64 % 4 * 150 * MS);
@@ -761,7 +786,8 @@ impl World {
                 Command::Leave { node: i as u64 }
             }
             _ if members.len() < 4 && self.nodes.len() < 12 => {
-                let member = self.add(Kind::Server);
+                let far = self.below(4) == 0;
+                let member = self.add(if far { Kind::Site } else { Kind::Server });
                 let node = self.nodes.len() as u64 - 1;
                 Command::Join { node, member }
             }
@@ -779,11 +805,14 @@ impl World {
         }
         let before = catalogue.policies().clone();
         let mut policies = before.clone();
+        let sites = catalogue.members().values().any(|m| m.kind == Kind::Site);
+        if sites && self.below(2) == 0 {
+            policies.sites_may_lead = !policies.sites_may_lead;
+        }
         match self.below(3) {
             // More could not be had, where a copy is lost.
             0 if !self.lossy => {
-                let copies = self.truth.members().values().filter(|m| m.has_copy());
-                let most = copies.count().saturating_sub(1).min(2) as u64;
+                let most = self.truth.replicas().min(2) as u64;
                 let n = self.below(most + 1) as usize;
                 policies.synchronous_replicas = (n > 0).then_some(n);
             }
@@ -929,6 +958,7 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
         sum.passed_over += report.passed_over;
         sum.able_again += report.able_again;
         sum.set += report.set;
+        sum.by_sites += report.by_sites;
     }
     println!("{sum:?}");
     assert!(sum.acknowledged > 50_000 && sum.reads > 50_000, "{sum:?}");
@@ -936,6 +966,7 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
     assert!(sum.handed_over > 500 && sum.overtaken > 500, "{sum:?}");
     assert!(sum.left > 200 && sum.set > 1000, "{sum:?}");
     assert!(sum.passed_over > 20 && sum.able_again > 20, "{sum:?}");
+    assert!(sum.by_sites > 20, "{sum:?}");
     assert_eq!(sum.lost, 0, "{sum:?}");
     let mut lossy = Report::default();
     for seed in 0..seeds {
@@ -953,6 +984,8 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
         "leave.stays_promised",
         "failover.any_replica",
         "failover.unable_counts",
+        "failover.site_unasked",
+        "sites.stay_promised",
         "degrade.before_raft",
         "hand_over.heir_behind",
         "hand_over.not_promised",

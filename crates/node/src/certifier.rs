@@ -15,6 +15,8 @@ pub struct Request {
     pub number: u64,
     /// The transaction can have committed above this position only.
     pub after: Position,
+    /// A request of this number has had a verdict that turned out to be of another history.
+    pub again: bool,
     pub durability: Durability,
     /// [`base::Candidate::encode`].
     pub candidate: Vec<u8>,

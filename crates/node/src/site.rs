@@ -9,13 +9,16 @@
 //! session's next snapshot has its own commit. A refusal comes when what won is shown here: a transaction that runs again at once does not
 //! lose to it again.
 //!
+//! **A verdict counts only where the history here has the commit.** A primary that was replaced may have given it, and the site may follow the next one by the time
+//! that it shows so much: then that one is asked, under the same number.
+//!
 //! A node that is promoted is a site no more. What was in flight is looked up by its number in the history that the node has; what had not
 //! been sent is refused by `txn`, since only the old primary could have certified it.
 //!
 //! Left out on purpose: commits of a site that are shown there before the prefix has them (`Version::stamp` is for them), and speculation.
 
 use base::schema::SequenceDef;
-use base::{CommitWait, Committing, Drawn, Error, Oid, Position, Result, SqlState};
+use base::{Candidate, CommitWait, Committing, Drawn, Error, Oid, Position, Result, SqlState};
 use commit::PublishedWait;
 use std::sync::Arc;
 use txn::Txn;
@@ -23,6 +26,12 @@ use txn::Txn;
 use crate::certifier::{Certifier, Request};
 use crate::node::Node;
 use crate::ranges::{Found, Numbers};
+
+/// Planted: a verdict counts whatever the history here has.
+fn believes_all() -> bool {
+    let planted = env::fault::planted;
+    planted("site.answers_unshown") || planted("site.believes_any_verdict")
+}
 
 impl Node {
     /// Makes a replica a site, for as long as it is one; before it serves. The first call counts.
@@ -85,25 +94,39 @@ impl Node {
             // What it inserted it has deleted again: it has read only.
             return Committing::Done(Ok(CommitWait::Published(candidate.footprint.snapshot)));
         }
-        let request = Request {
+        let (after, durability) = (self.marks().published.get(), txn.durability());
+        let request = move |candidate: Candidate, again| Request {
             number,
-            after: self.marks().published.get(),
-            durability: txn.durability(),
+            after,
+            again,
+            durability,
             candidate: candidate.encode(),
         };
         let certifier = self.shared().certifier.get();
         let certifier = certifier.expect("a site has one").clone();
-        let verdict = certifier.certify(request);
+        let verdict = certifier.clone().certify(request(candidate, false));
         let pipeline = &self.shared().pipeline;
         let (marks, waiters) = (pipeline.marks.clone(), pipeline.waiters.clone());
+        let outcomes = self.shared().outcomes.clone();
         Committing::Later(Box::pin(async move {
-            let at = verdict.await?;
-            let shown = CommitWait::Published(at);
-            if !env::fault::planted("site.answers_unshown") {
-                PublishedWait::new(shown, marks, waiters).await;
+            let mut at = verdict.await?;
+            loop {
+                let shown = CommitWait::Published(at);
+                if !env::fault::planted("site.answers_unshown") {
+                    PublishedWait::new(shown, marks.clone(), waiters.clone()).await;
+                }
+                match outcomes.committed_at(number) {
+                    Some(here) if here > at => at = here,
+                    None if !believes_all() => {
+                        let again = request(txn.candidate(number)?, true);
+                        at = certifier.clone().certify(again).await?;
+                    }
+                    _ => {
+                        drop(txn);
+                        return Ok(shown);
+                    }
+                }
             }
-            drop(txn);
-            Ok(shown)
         }))
     }
 }

@@ -232,10 +232,26 @@ fn plans(p: &mut Page, connections: &Connections<NodeEngine>) {
     );
 }
 
+/// Where the members are.
+fn addresses(p: &mut Page, t: &Together) {
+    p.head(
+        "canon_member_address",
+        "gauge",
+        "Per member: where the others reach it, as a label.",
+    );
+    for m in &t.members {
+        let (member, address) = (label(&m.name), label(&m.address));
+        _ = writeln!(
+            p.0,
+            "canon_member_address{{member=\"{member}\",address=\"{address}\"}} 1"
+        );
+    }
+}
+
 /// The members of a cluster that runs itself, as this one sees them.
 fn members(p: &mut Page, t: &Together) {
     type Of = fn(&MemberSeen) -> bool;
-    let all: [(&str, &str, Of); 4] = [
+    let all: [(&str, &str, Of); 5] = [
         (
             "canon_member_primary",
             "Per member: whether it leads the data.",
@@ -254,6 +270,11 @@ fn members(p: &mut Page, t: &Together) {
             "Per member: whether it has a copy of the data.",
             |m| m.has_copy,
         ),
+        (
+            "canon_member_site",
+            "Per member: whether it is a site.",
+            |m| m.site,
+        ),
     ];
     for (name, what, of) in all {
         p.head(name, "gauge", what);
@@ -262,6 +283,7 @@ fn members(p: &mut Page, t: &Together) {
             _ = writeln!(p.0, "{name}{{member=\"{member}\"}} {}", u8::from(of(m)));
         }
     }
+    addresses(p, t);
     p.gauge(
         "canon_cluster_wanted",
         "Replicas that a commit waits for.",

@@ -235,6 +235,44 @@ fn point_1_is_found_where_a_site_answers_early() {
     assert!(ran.is_err(), "a session is told and does not see it");
 }
 
+/// A primary that was replaced has given the verdict, and the history that the site follows by now has another commit there. The next primary is asked, and commits it
+/// once.
+fn a_verdict_of_another_history_is_asked_for_again() {
+    let mut b = bench(1, FkAction::NoAction);
+    let mut t = begin(&b, 1, Isolation::RepeatableRead);
+    put(&b, 1, &mut t, Table::Parent, 1, &[7, 1]);
+    let mut waits = commit(&mut b, 1, t);
+    waits.slot.put(Ok(b.shown(1)));
+    assert!(waits.told().is_none(), "nothing here has committed");
+    let (request, slot) = b.site(1).mailbox.fetch().expect("it asks again");
+    assert!(request.again && request.number == waits.number);
+    assert_eq!(request.candidate, waits.candidate);
+    waits.slot = slot;
+    let at = certify(&mut b, &waits).expect("a commit");
+    assert!(waits.told().is_none(), "it is not shown here");
+    advance(&mut b, 1);
+    let told = waits.told().expect("it is shown").expect("a commit");
+    assert_eq!(told, at);
+    let twice = certify(&mut b, &waits);
+    assert_eq!(twice.expect("the same"), at);
+}
+
+#[test]
+fn a_verdict_counts_only_where_the_history_has_the_commit() {
+    let _alone = alone();
+    a_verdict_of_another_history_is_asked_for_again();
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn a_site_that_believes_any_verdict_is_found() {
+    let _alone = alone();
+    env::fault::plant("site.believes_any_verdict", true);
+    let ran = std::panic::catch_unwind(a_verdict_of_another_history_is_asked_for_again);
+    env::fault::plant("site.believes_any_verdict", false);
+    assert!(ran.is_err(), "a client is told of a commit that is nowhere");
+}
+
 #[test]
 fn point_2_a_session_does_not_go_back() {
     let _alone = alone();

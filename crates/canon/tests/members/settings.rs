@@ -2,17 +2,17 @@
 
 use super::*;
 
-fn set(node: &Node, setting: &str) -> (bool, String) {
+pub fn set(node: &Node, setting: &str) -> (bool, String) {
     canon(&["cluster", "set", setting, "--server", &at(node)])
 }
 
-fn is_set(node: &Node, setting: &str) -> String {
+pub fn is_set(node: &Node, setting: &str) -> String {
     let (done, said) = set(node, setting);
     assert!(done, "{setting}: {said}\n{}", node.server.log_tail());
     said
 }
 
-fn status(node: &Node) -> String {
+pub fn status(node: &Node) -> String {
     canon(&["status", "--http", &format!("127.0.0.1:{}", node.http)]).1
 }
 

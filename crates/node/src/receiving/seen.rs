@@ -32,8 +32,9 @@ pub struct Seen {
     /// By our clock: when what is shown was heard of. By the primary's: when it was sent.
     age: Freshness,
     sent: Freshness,
-    /// By the primary's clock: when what is on the disk here was sent.
+    /// By the primary's clock: when what is on the disk here was sent. Of the primary of that term.
     held: Freshness,
+    term: u64,
     way: Way,
 }
 
@@ -61,6 +62,10 @@ impl Seen {
         self.sent.heard(&step, step.sent_micros);
         if step.sent_micros != 0 {
             self.way.took(step.sent_micros, awake);
+            if step.term != self.term {
+                // A primary that was replaced goes on to say what it has published, and its replica may hear the next one late.
+                (self.held, self.term) = (Freshness::default(), step.term);
+            }
             self.held.heard(&step, step.sent_micros);
         }
     }
@@ -109,5 +114,34 @@ impl Seen {
         let (first, last) = (self.pace.front()?, self.pace.back()?);
         let seconds = (last.0 - first.0) as f64 / 1e6;
         (seconds > 0.0).then(|| ((last.1 - first.1) as f64 / seconds, seconds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A replica has heard a replaced primary for long, and the next one for a moment: what it lacks of that one is not known before it has what that one said.
+    #[test]
+    fn what_an_older_primary_said_is_no_word_of_the_next_one() {
+        let mut seen = Seen::default();
+        let p = |n| Position::new(1, n);
+        let step = |term, upto, sent_micros| Step {
+            term,
+            stream: 0,
+            after: Position::ZERO,
+            upto: p(upto),
+            published: p(upto),
+            sent_micros,
+        };
+        seen.streams(Position::ZERO);
+        for n in 1..20 {
+            seen.hears(Some(step(1, 5, n * 1000)), 0, n * 1000, || 0);
+        }
+        assert_eq!(seen.lacks(p(5), 20_000), Some(1000));
+        seen.streams(p(5));
+        seen.hears(Some(step(2, 9, 20_000)), 0, 20_000, || 0);
+        assert_eq!(seen.lacks(p(5), 20_000), None);
+        assert_eq!(seen.lacks(p(9), 20_000), Some(0));
     }
 }

@@ -348,6 +348,7 @@ fn cluster(t: Together) -> ClusterSeen {
     let members = t.members.into_iter().take(NODES).map(|m| Member {
         role: match () {
             () if m.leads => "primary",
+            () if m.site => "site",
             () if m.has_copy => "replica",
             () => "witness",
         },

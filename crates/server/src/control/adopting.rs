@@ -121,7 +121,9 @@ impl Seat {
         }
         let place = self.place().ok_or_else(|| system("the server starts"))?;
         if self.config.site {
-            return Ok(Some("it is a site, which is no member.".into()));
+            return Ok(Some(
+                "it is a site, which joins by itself: --join in place of --replica-of.".into(),
+            ));
         }
         if let Err(e) = self.as_member() {
             let fields = e.fields();
@@ -253,8 +255,7 @@ impl Seat {
     /// An error where commits would wait for more members than there are.
     fn are_enough(&self, can: usize, left: &[(String, String)]) -> Result<()> {
         let catalogue = self.catalogue().unwrap_or_default();
-        let members = catalogue.members().values().filter(|m| m.has_copy());
-        let others = members.count().saturating_sub(1);
+        let others = catalogue.replicas();
         let needed = match others {
             0 => self.config.synchronous_replicas as usize,
             _ => catalogue.meant(),
@@ -305,7 +306,7 @@ mod tests {
         let name = |n: &str| n.to_owned();
         let whole = report(&[name("b"), name("c")], &[], &[]);
         assert_eq!(whole, "Members of the cluster now: b, c.");
-        let left = [(name("d"), name("it is a site, which is no member."))];
+        let left = [(name("d"), name("it is a site."))];
         let part = report(&[], &[name("c")], &left);
         assert!(part.contains("Left out: d: it is a site"), "{part}");
         assert!(part.contains("On the way, as their logs say: c."), "{part}");

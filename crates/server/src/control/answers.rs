@@ -3,12 +3,12 @@
 use super::Seat;
 use super::outsider::takes_no_part;
 use super::settings::written;
-use super::words::{Identity, NO_LEASES, NO_MAINTENANCE, system, wait_for};
+use super::words::{Identity, NO_CLUSTER, NO_LEASES, NO_MAINTENANCE, NO_SITES, system, wait_for};
 use crate::replication::Place;
 use crate::replication::members::{MemberSeen, Members, Together};
 use ::cluster::catalogue::MOST_VOTERS;
 use ::cluster::failover::stands_in_the_way;
-use ::cluster::question::{Asked, Joined, Joining, LEASES, Question, SETTINGS, level};
+use ::cluster::question::{Asked, Joined, Joining, LEASES, Question, SETTINGS, SITES, level};
 use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Obstacle, Phase, Policies, Refused};
 use base::{Error, Result, SqlState};
 use futures::future::BoxFuture;
@@ -36,6 +36,15 @@ fn unreached(catalogue: &Catalogue, reached: &BTreeSet<NodeId>) -> String {
     }
 }
 
+/// What lets sites lead.
+const SITES_MAY: &str = "canon cluster set failover.sites_may_lead=on lets them";
+
+/// Whether a member is a site.
+fn has_sites(catalogue: &Catalogue) -> bool {
+    let mut all = catalogue.members().values();
+    all.any(|m| m.kind == Kind::Site)
+}
+
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -57,7 +66,9 @@ impl Members for Seat {
         let (voters, decides) = (member.consensus().voters(), member.consensus().leader());
         let seen = |(id, m): (&NodeId, &Member)| MemberSeen {
             name: m.name.clone(),
+            address: m.address.clone(),
             has_copy: m.has_copy(),
+            site: m.kind == Kind::Site,
             votes: voters.contains(id),
             leads: matches!(phase, Phase::Leading { node, .. } if node == *id),
             decides: decides == Some(*id),
@@ -76,7 +87,17 @@ impl Members for Seat {
             Some(Obstacle::Maintenance) => {
                 Some("maintenance is on: canon cluster set maintenance=off ends it".to_owned())
             }
+            Some(Obstacle::NoReplica) if has_sites(&catalogue) => Some(format!(
+                "the only other copies are sites, which may not lead: {SITES_MAY}"
+            )),
             Some(Obstacle::NoReplica) => Some("there is no other copy".to_owned()),
+            Some(Obstacle::Site(node)) => {
+                let site = catalogue.members().get(&node);
+                let name = site.map_or("a site", |m| &m.name);
+                Some(format!(
+                    "no copy that answers may lead but {name}, a site: {SITES_MAY}"
+                ))
+            }
             Some(Obstacle::Votes { .. }) if voters.len() < MOST_VOTERS => Some(
                 "only one member votes: a third server, or a witness, would make it three"
                     .to_owned(),
@@ -273,7 +294,11 @@ impl Seat {
     }
 
     async fn let_join(self: &Arc<Self>, joining: Joining) -> Result<Joined> {
+        let is_site = joining.member.kind == Kind::Site;
         if self.catalogue().is_none_or(|c| c.phase().is_none()) {
+            if is_site {
+                return Ok(Joined::Never(NO_CLUSTER.to_owned()));
+            }
             let place = self.place().ok_or_else(|| system("the server starts"))?;
             if place.node.role() != Role::Primary || !place.node.is_open() {
                 return Ok(Joined::Later);
@@ -303,6 +328,13 @@ impl Seat {
         if let Some(why) = self.lacks_level(joining.level) {
             return Ok(Joined::Never(why.to_owned()));
         }
+        let catalogue = self.catalogue().unwrap_or_default();
+        if is_site && joining.level < SITES {
+            return Ok(Joined::Never(NO_SITES.to_owned()));
+        }
+        if is_site && let Err(e) = self.all_know(&catalogue, SITES).await {
+            return Ok(Joined::Never(e.fields().message.to_string()));
+        }
         let (node, level) = (joining.node, joining.level);
         let member = Member {
             level,
@@ -310,8 +342,7 @@ impl Seat {
         };
         if let Some(why) = self.misplaced(node, &member).await? {
             // A member that has moved goes on, and is known where it was: the address may be free one day.
-            let known = self.catalogue().unwrap_or_default();
-            return match known.members().contains_key(&node) {
+            return match catalogue.members().contains_key(&node) {
                 true => Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, why)),
                 false => Ok(Joined::Never(why)),
             };
@@ -352,6 +383,7 @@ impl Seat {
                 node: self.number,
                 joined: None,
                 witness: false,
+                site: false,
                 adopted: self.config.replica_of.is_some(),
                 heard: 0,
             };
@@ -397,6 +429,7 @@ impl Seat {
         match level {
             _ if level < LEASES && self.has_own_lease() => Some(NO_LEASES),
             _ if level < SETTINGS && in_maintenance => Some(NO_MAINTENANCE),
+            _ if level < SITES && self.catalogue().is_some_and(|c| has_sites(&c)) => Some(NO_SITES),
             _ => None,
         }
     }

@@ -267,11 +267,10 @@ impl Seat {
             return;
         };
         let node = &place.node;
-        let others = catalogue.members().iter();
-        let others = others.filter(|(id, m)| m.has_copy() && Some(**id) != self.me());
-        let replicas = others.map(|(id, m)| (*id, m.name.clone())).collect();
+        let name = |id: NodeId| (id, catalogue.members()[&id].name.clone());
+        let replicas = catalogue.replicas_of(self.number).map(name).collect();
         let by_hand = node.role() == Role::Primary && node.term() > phase.term();
-        let alone = catalogue.members().len() < 2;
+        let alone = catalogue.is_alone(self.number);
         let own = self.wanted_alone(&catalogue) as usize;
         let (guarded, wanted) = match by_hand {
             true => (0, self.config.synchronous_replicas as usize),

@@ -1,17 +1,17 @@
-//! A site that names the cluster it belongs beside (`--site --join`): it follows whichever node the members have made the primary.
+//! A site that is to join (`--site --join`), as long as it is no member: it follows whichever node the members have made the primary.
 //!
 //! ```text
 //! every second   Question::Guide to each member that is known ──▶ the answer of the latest term counts ──▶ the site follows that node
 //! DIR/control/DOORS   where members were, for the next start
 //! ```
-//! **A site is no member.** It has no vote, no commit waits for it, and the members never name it. So nothing of it has to be agreed on: it only asks. What it follows is checked by the
-//! log itself: a node of an older term than the site has heard of is not followed.
+//! **It serves before it is taken in.** That takes until all members know sites (`words::SITES`), and until there is a cluster: a site begins none, as servers that follow
+//! the same primary by hand would not count in it. So far nothing of the site is agreed on: it only asks. What it follows is checked by the log itself: a node of
+//! an older term than the site has heard of is not followed. A member hears of the primary as all members do, and this ends.
 //!
 //! **Any member is enough.** A site asks all that it knows, as one that is cut off from the others may name an old primary. It learns where all of them are from each
 //! answer.
 //!
-//! Left out on purpose: a site that the members name. It is promoted by hand, as one that follows by hand is, and is no guest any more then: it is started without `--site`
-//! and `--join`.
+//! Left out on purpose: a promotion of a site that is no member. It is promoted by hand, as one that follows by hand is, and is started without `--site` and `--join` then.
 
 use super::Seat;
 use super::seat::keep;
@@ -46,9 +46,10 @@ fn latest(answers: impl Iterator<Item = Guidance>) -> Option<(u64, String, Vec<S
 }
 
 impl Seat {
-    /// Whether this is a site beside a cluster that runs itself.
+    /// Whether this is a site that is to join, and is no member.
     pub(super) fn is_guest(&self) -> bool {
-        self.config.site && self.config.join.is_some()
+        let joined = self.identity.get().is_some() && self.was_joined();
+        self.config.site && self.config.join.is_some() && !joined
     }
 
     /// To a site: which node leads, and where all members are.
@@ -71,7 +72,7 @@ impl Seat {
     }
 
     /// Where members may be: as it is said, and as it was known last.
-    fn guest_doors(&self) -> BTreeSet<String> {
+    pub(super) fn guest_doors(&self) -> BTreeSet<String> {
         let known = std::fs::read(self.dir.join(DOORS)).unwrap_or_default();
         let known: Vec<String> = serde_json::from_slice(&known).unwrap_or_default();
         known.into_iter().chain(self.config.join.clone()).collect()
@@ -101,6 +102,7 @@ impl Seat {
             let doors = tokio::task::block_in_place(|| self.guest_doors());
             if let Some((term, at, _)) = self.ask_doors(&doors).await {
                 let (primary, target) = self.primary_there(&at)?.movable();
+                target.says_number(self.number);
                 *self.target.lock() = Some(target);
                 info!(primary = %at, term, "this site follows");
                 return Ok(self.named(Some(primary)));
@@ -125,6 +127,9 @@ impl Seat {
             let guided = self.ask_doors(&doors).await;
             // The one that runs now has a task of its own.
             let Some(place) = place.upgrade() else { return };
+            if !self.is_guest() {
+                return;
+            }
             let Some((term, at, members)) = guided else {
                 continue;
             };

@@ -24,7 +24,7 @@ use super::data::make_way;
 use super::words::system;
 use crate::replication::members::Members;
 use ::cluster::question::Question;
-use ::cluster::{Command, Kind, NodeId, Phase, Refused};
+use ::cluster::{Command, NodeId, Phase, Refused};
 use base::{Error, Position, Result, SqlState};
 use node::Role;
 use sql::engine::CheckCancelled;
@@ -75,8 +75,14 @@ impl Seat {
             return Err(not_now("this node does not lead yet".into()));
         }
         let heir = catalogue.members().get(&to);
-        let heir = heir.filter(|m| m.kind == Kind::Server);
+        let heir = heir.filter(|m| m.has_copy());
         let heir = heir.ok_or_else(|| not_now("no such member may lead".into()))?;
+        if !catalogue.counts(heir) {
+            let what = format!("{} is a site, and sites may not lead", heir.name);
+            return Err(
+                not_now(what).hint("canon cluster set failover.sites_may_lead=on lets them.")
+            );
+        }
         let has = |at: Position| {
             let all = node.shipping().followers().into_iter();
             let mut all = all.filter(|f| f.member && f.number == Some(to));

@@ -4,14 +4,15 @@
 
 use super::Seat;
 use super::seat::with_wanted;
-use super::words::{Identity, system};
+use super::words::{Identity, NO_CLUSTER, system};
 use crate::config::Config;
 use crate::replication::members::Members;
 use crate::replication::{Place, Primary, bootstrap};
-use ::cluster::question::{Joined, Joining, Question, level};
-use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Phase};
+use ::cluster::question::{Joined, Joining, Question, SITES, level};
+use ::cluster::{Catalogue, Command, Kind, Member, NodeId};
 use base::{Error, Result, SqlState};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -21,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const REMIND: Duration = Duration::from_secs(30);
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(300);
+/// The same of a site, which serves meanwhile.
+const SITE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Where the primary of the cluster is that this node is of; none: it is not known there now.
 pub(super) async fn primary_at(seat: &Arc<Seat>, address: &str) -> Result<Option<String>> {
@@ -32,10 +35,7 @@ pub(super) async fn primary_at(seat: &Arc<Seat>, address: &str) -> Result<Option
 
 /// The leader of the data, or the one before, by this catalogue.
 fn led_by(catalogue: &Option<Catalogue>) -> Option<NodeId> {
-    match catalogue.as_ref()?.phase()? {
-        Phase::Leading { node, .. } => Some(node),
-        Phase::Choosing { before, .. } => Some(before),
-    }
+    catalogue.as_ref()?.leader()
 }
 
 impl Seat {
@@ -143,6 +143,11 @@ impl Seat {
         if self.is_guest() {
             let place = Arc::downgrade(place);
             self.runtime.spawn(self.clone().be_guided(place));
+            let seat = self.clone();
+            // Ends with the process, if it is never taken in; a second server of the process has none of its own.
+            if !seat.asks.swap(true, Ordering::SeqCst) {
+                self.runtime.spawn(async move { join(&seat).await });
+            }
         } else if self.identity.get().is_none_or(|i| i.joined.is_some())
             && self.asked_to_join().is_some()
         {
@@ -226,15 +231,37 @@ pub(super) async fn join(seat: &Arc<Seat>) {
                 return info!("this node is a member of the cluster");
             }
             // One that served its clients before it was taken in goes on.
-            Ok(Some(why)) if !seat.is_adopted() => return seat.is_refused(&why),
+            Ok(Some(why)) if !seat.is_adopted() && seat.kind != Kind::Site => {
+                return seat.is_refused(&why);
+            }
             Ok(Some(why)) => not_yet(why, &mut said),
             Err(e) => not_yet(e.fields().message.to_string(), &mut said),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(match seat.is_guest() {
+            true => SITE_AGAIN,
+            false => AGAIN,
+        })
+        .await;
     }
 }
 
 impl Seat {
+    /// An error where the node at this address does not take a site in. A build of a lower level would count its copy.
+    async fn takes_sites(&self, address: &str) -> Result<()> {
+        let level: u32 = self.question(address, &Question::Level).await?;
+        if level < SITES {
+            let what = format!("the build of {address} does not know sites as members");
+            return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what));
+        }
+        match self.question(address, &Question::RunsItself).await? {
+            true => Ok(()),
+            false => Err(Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                NO_CLUSTER,
+            )),
+        }
+    }
+
     /// This node has a number from now on, if it had none, and is to join there. It is asked to, or is to be promoted by hand before it could ask: its next start
     /// has to know that what it leads is its own then.
     pub(super) async fn begin_to_join(self: &Arc<Seat>, first: String) -> Result<()> {
@@ -246,6 +273,7 @@ impl Seat {
             node: self.number,
             joined: Some(first),
             witness: self.kind == Kind::Witness,
+            site: self.kind == Kind::Site,
             adopted: self.config.replica_of.is_some(),
             heard: self.place().map_or(0, |place| place.node.heard_term()),
         };
@@ -318,12 +346,18 @@ async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
     let mut at = seat.doors();
     let first = at.last().cloned();
     let first = first.ok_or_else(|| system("it is not said where"))?;
-    seat.begin_to_join(first).await?;
-    let node = seat.me().ok_or_else(|| system("it has no number"))?;
     let mut why = system("the members name each other as the leader");
     // Each node may name another one.
     for _ in 0..8 {
         let Some(address) = at.pop() else { break };
+        if seat.is_guest()
+            && let Err(e) = seat.takes_sites(&address).await
+        {
+            why = e;
+            continue;
+        }
+        seat.begin_to_join(first.clone()).await?;
+        let node = seat.me().ok_or_else(|| system("it has no number"))?;
         let question = Question::Join(Joining {
             you: address.clone(),
             node,

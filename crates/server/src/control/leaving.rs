@@ -91,18 +91,23 @@ impl Seat {
             return Err(Error::new(SqlState::UNDEFINED_OBJECT, what));
         };
         let name = &leaving.name;
-        // With two members left the primary alone votes.
-        if catalogue.members().len() == MOST_VOTERS && !self.reaches_primary().await {
+        // With two left that may vote the primary alone votes.
+        let may_vote = |id: &NodeId| catalogue.may_vote(*id);
+        let may = catalogue.members().keys().filter(|id| may_vote(id)).count();
+        if may_vote(&node) && may == MOST_VOTERS && !self.reaches_primary().await {
             let what = "the primary, which alone would vote from then on, cannot be reached";
             return Err(
                 not_now(what).hint("canon status says what stands in the way of another primary.")
             );
         }
-        let copies = catalogue.members().iter().filter(|(_, m)| m.has_copy());
+        let copies = catalogue
+            .members()
+            .iter()
+            .filter(|(_, m)| catalogue.counts(m));
         let left = copies.filter(|(id, _)| **id != node).count();
         let others = left.saturating_sub(1);
         let wanted = catalogue.policies().synchronous_replicas;
-        if leaving.has_copy() && wanted.is_some_and(|n| n > others) {
+        if catalogue.counts(leaving) && wanted.is_some_and(|n| n > others) {
             let what = format!(
                 "commits would wait for ever: {others} other copies would be left, fewer than synchronous_replicas asks for"
             );

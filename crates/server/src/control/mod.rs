@@ -13,7 +13,7 @@
 //! moving.rs       a member at another address than before
 //! witness.rs      `canon witness`: a member without data
 //! outsider.rs     a server that follows by hand, and is no member
-//! guest.rs        a site beside the members, which is none
+//! guest.rs        a site that is no member yet
 //! adopting.rs     servers that followed by hand become members while they run
 //! reached.rs      whether a member is where it says
 //! joining.rs      a server that joins: finds the primary, follows it, and then asks to be a member

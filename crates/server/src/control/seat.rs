@@ -50,6 +50,8 @@ pub struct Seat {
     pub(super) identity: OnceLock<Identity>,
     /// Where it joins since it was adopted.
     pub(super) adopted: OnceLock<String>,
+    /// A site asks to be taken in, in a task that lives as long as the process.
+    pub(super) asks: AtomicBool,
     /// As long as it follows by hand: what guards it.
     pub(super) outsider: Mutex<Option<Arc<Outsider>>>,
     /// The server that runs now.
@@ -164,11 +166,6 @@ impl Seat {
     pub async fn open(config: &Config) -> Result<Arc<Seat>> {
         let dir = config.data.join(DIR);
         let identity = tokio::task::block_in_place(|| read_identity(&dir))?;
-        if config.site && identity.is_some() {
-            let what = "this data directory belongs to a member of a cluster, and a site is none";
-            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
-                .hint("A site needs a directory of its own; or start this one without --site."));
-        }
         if config.replica_of.is_some() {
             match identity {
                 Some(member) if !member.adopted => {
@@ -187,10 +184,14 @@ impl Seat {
                 ),
             }
         }
-        Seat::open_as(config, Kind::Server).await
+        let kind = match config.site {
+            true => Kind::Site,
+            false => Kind::Server,
+        };
+        Seat::open_as(config, kind).await
     }
 
-    /// The same of a server or a witness.
+    /// The same of a member of this kind.
     pub(super) async fn open_as(config: &Config, kind: Kind) -> Result<Arc<Seat>> {
         let dir = config.data.join(DIR);
         let identity = tokio::task::block_in_place(|| {
@@ -207,6 +208,22 @@ impl Seat {
                 false => "this data directory is a server's: a witness needs one of its own",
             };
             return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what));
+        }
+        if let Some(identity) = &identity
+            && identity.site != (kind == Kind::Site)
+        {
+            let (what, how) = match identity.site {
+                true => ("this data directory belongs to a site", "with --site"),
+                false => (
+                    "this data directory belongs to a member that is no site",
+                    "without --site",
+                ),
+            };
+            return Err(
+                Error::new(SqlState::INVALID_PARAMETER_VALUE, what).hint(format!(
+                    "Start it {how}. To make it the other, take it out first: canon leave."
+                )),
+            );
         }
         let incomplete = dir.join(INCOMPLETE).exists();
         let env = Env::os();
@@ -226,6 +243,7 @@ impl Seat {
             member: OnceLock::new(),
             identity: OnceLock::new(),
             adopted: OnceLock::new(),
+            asks: AtomicBool::new(false),
             outsider: Mutex::default(),
             place: Mutex::default(),
             target: Mutex::default(),
@@ -376,7 +394,7 @@ impl Seat {
     /// How many replicas this node waits for by its own settings: the founder of a cluster of one, as without a cluster.
     pub(super) fn wanted_alone(&self, catalogue: &Catalogue) -> u32 {
         let founder = self.identity.get().is_some_and(|i| i.joined.is_none());
-        match founder && catalogue.members().len() < 2 {
+        match founder && catalogue.is_alone(self.number) {
             true => self.config.synchronous_replicas,
             false => 0,
         }
@@ -441,6 +459,9 @@ impl Seat {
             doors.extend(others.map(|(_, m)| m.address.clone()));
         }
         doors.dedup();
+        if self.is_guest() {
+            doors.extend(self.guest_doors());
+        }
         doors.extend(self.asked_to_join());
         doors
     }

@@ -11,14 +11,15 @@
 //! | `synchronous_replicas` | how many replicas a commit waits for; `default`: 1 as soon as there is a second copy |
 //! | `failover.max_loss` | what a fail-over may lose where no replica has to have a commit; `default`: there is none then |
 //! | `failover.degrade_after` | how long commits wait for a replica before the members agree to go on without it; `default`: [`::cluster::Catalogue::degrade_after`] |
+//! | `failover.sites_may_lead` | `on`: copies of sites count as those of servers, and a site may be named |
 //! | `maintenance` | `on`: no other primary is named by itself, and commits wait for replicas as long as it takes |
 //!
-//! Left out on purpose: `failover.lease`, which holds from the founding on, and whether sites may lead, as sites are no members.
+//! Left out on purpose: `failover.lease`, which holds from the founding on.
 
 use super::Seat;
 use super::words::system;
 use crate::config::{Said, max_loss};
-use ::cluster::question::{Question, SETTINGS};
+use ::cluster::question::{Question, SETTINGS, SITES};
 use ::cluster::{Catalogue, Command, Policies, Refused};
 use base::{Error, Result, SqlState};
 use futures::future::join_all;
@@ -36,6 +37,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 const MOST: usize = 16;
 /// A pause of a replica is no reason to go on without it.
 const LEAST_WAIT: Duration = Duration::from_millis(500);
+const SITES_MAY_LEAD: &str = "failover.sites_may_lead";
 
 fn time(ms: u64) -> String {
     match ms % 1000 {
@@ -52,9 +54,18 @@ pub(super) fn written(policies: &Policies) -> Vec<String> {
         (policies.max_loss).map(|ms| format!("failover.max_loss={}", time(ms))),
         (policies.degrade_after).map(|ms| format!("failover.degrade_after={}", time(ms))),
         (policies.lease).map(|ms| format!("failover.lease={}", time(ms))),
+        (policies.sites_may_lead).then(|| format!("{SITES_MAY_LEAD}=on")),
         policies.maintenance.then(|| "maintenance=on".to_owned()),
     ];
     settings.into_iter().flatten().collect()
+}
+
+fn switch(said: &Said<String>) -> Result<bool> {
+    match said.text() {
+        "on" => Ok(true),
+        "off" | "" => Ok(false),
+        _ => Err(said.bad("on or off")),
+    }
 }
 
 /// The settings with this one as it is said.
@@ -89,14 +100,8 @@ fn changed(before: &Policies, name: &str, value: &str) -> Result<Policies> {
             }
             policies.degrade_after = time.map(millis);
         }
-        "maintenance" => {
-            let said = said("maintenance");
-            policies.maintenance = match said.text() {
-                "on" => true,
-                "off" | "" => false,
-                _ => return Err(said.bad("on or off")),
-            };
-        }
+        SITES_MAY_LEAD => policies.sites_may_lead = switch(&said(SITES_MAY_LEAD))?,
+        "maintenance" => policies.maintenance = switch(&said("maintenance"))?,
         "failover.lease" => {
             let what = "failover.lease holds from the founding of a cluster on";
             return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what));
@@ -104,7 +109,7 @@ fn changed(before: &Policies, name: &str, value: &str) -> Result<Policies> {
         name => {
             let what = format!("unrecognized cluster setting \"{name}\"");
             return Err(Error::new(SqlState::UNDEFINED_OBJECT, what).hint(
-                "There are synchronous_replicas, failover.max_loss, failover.degrade_after and maintenance.",
+                "There are synchronous_replicas, failover.max_loss, failover.degrade_after, failover.sites_may_lead and maintenance.",
             ));
         }
     }
@@ -113,13 +118,19 @@ fn changed(before: &Policies, name: &str, value: &str) -> Result<Policies> {
 
 /// An error where no commit could be acknowledged any more.
 fn fits(catalogue: &Catalogue, policies: &Policies) -> Result<()> {
-    let copies = catalogue.members().values().filter(|m| m.has_copy());
-    let others = copies.count().saturating_sub(1);
-    let now = catalogue.policies().synchronous_replicas;
+    let now = catalogue.policies();
+    let mut after = catalogue.clone();
+    // Whether it comes too late is for the members to say.
+    _ = after.apply(&Command::Set {
+        policies: policies.clone(),
+        before: None,
+    });
+    let others = after.replicas();
+    let fewer = others < catalogue.replicas();
     match policies.synchronous_replicas {
-        Some(n) if n > others && now != Some(n) => {
+        Some(n) if n > others && (now.synchronous_replicas != Some(n) || fewer) => {
             let what = format!(
-                "synchronous_replicas = {n}: every commit would wait, as there are {others} other copies"
+                "synchronous_replicas = {n}: every commit would wait, as there are {others} other copies that count"
             );
             Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what))
         }
@@ -153,9 +164,9 @@ fn means(catalogue: &Catalogue) -> String {
 }
 
 impl Seat {
-    /// An error where a member is of a build that would take the change in another way. From then on the members would count by different numbers. A member that does not
-    /// answer counts by the level that it said last: when it comes back it takes what was agreed on meanwhile.
-    async fn all_know(&self, catalogue: &Catalogue) -> Result<()> {
+    /// An error where a member is of a build below this level, which would take the change in another way. From then on the members would count by different
+    /// numbers. A member that does not answer counts by the level that it said last: when it comes back it takes what was agreed on meanwhile.
+    pub(super) async fn all_know(&self, catalogue: &Catalogue, needed: u32) -> Result<()> {
         let me = self.me();
         let others = catalogue
             .members()
@@ -169,16 +180,17 @@ impl Seat {
                 Ok(Err(e)) if e.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => 0,
                 Ok(Err(_)) | Err(_) => m.level,
             };
-            (level < SETTINGS).then(|| m.name.clone())
+            (level < needed).then(|| m.name.clone())
         });
         let lack: Vec<String> = join_all(asked).await.into_iter().flatten().collect();
         if lack.is_empty() {
             return Ok(());
         }
-        let what = format!(
-            "the build of {} does not know that settings change",
-            lack.join(", ")
-        );
+        let what = match needed {
+            SITES => "sites as members",
+            _ => "that settings change",
+        };
+        let what = format!("the build of {} does not know {what}", lack.join(", "));
         Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what).hint(
             "Start all members with this build first. One that is down counts by what it said last; canon leave --member takes it out.",
         ))
@@ -204,7 +216,9 @@ impl Seat {
             }
             fits(&catalogue, &policies)?;
             if !std::mem::replace(&mut known, true) {
-                self.all_know(&catalogue).await?;
+                let sites = policies.sites_may_lead != before.sites_may_lead;
+                let needed = if sites { SITES } else { SETTINGS };
+                self.all_know(&catalogue, needed).await?;
             }
             let command = Command::Set {
                 policies,
@@ -220,6 +234,10 @@ impl Seat {
                     "the members have agreed, and this one does not know it yet"
                 }
                 // They are others by now, as is known here soon; or a primary is being chosen.
+                Some(Err(Refused::Leads)) => {
+                    return Err(not_now("the primary is a site")
+                        .hint("Make a server the primary first: canon promote --server OTHER."));
+                }
                 Some(Err(Refused::Late)) => "the members are about to agree on a primary",
                 Some(Err(why)) => return Err(system(format!("{why:?}"))),
                 None => "it is not known whether the members have agreed on that",
@@ -250,6 +268,7 @@ mod tests {
             ("synchronous_replicas", "2"),
             ("failover.max_loss", "5s"),
             ("failover.degrade_after", "1500ms"),
+            ("failover.sites_may_lead", "on"),
             ("maintenance", "on"),
         ];
         let mut wanted: Vec<_> = all.iter().map(|(n, v)| format!("{n}={v}")).collect();
@@ -272,6 +291,7 @@ mod tests {
             ("failover.degrade_after", "100ms"),
             ("failover.degrade_after", "0"),
             ("maintenance", "maybe"),
+            ("failover.sites_may_lead", "1"),
             ("failover.lease", "600ms"),
             ("sites_may_lead", "on"),
             ("", ""),

@@ -42,6 +42,8 @@ pub struct Identity {
     /// It has no data.
     #[serde(default)]
     pub witness: bool,
+    #[serde(default)]
+    pub site: bool,
     /// It followed by hand, and was taken in while it ran: its settings may still name a primary.
     #[serde(default)]
     pub adopted: bool,
@@ -62,6 +64,14 @@ pub const NO_LEASES: &str =
 /// Why a server of a lower level than [`SETTINGS`](::cluster::question::SETTINGS) cannot be a member now.
 pub const NO_MAINTENANCE: &str =
     "maintenance is on, and the build of this server does not know that";
+
+/// Why a server of a lower level than [`SITES`](::cluster::question::SITES) cannot be a member.
+pub const NO_SITES: &str =
+    "the cluster has sites among its members, and the build of this server does not know those";
+
+/// Why a site is no member where the primary is of no cluster yet.
+pub const NO_CLUSTER: &str =
+    "the server there takes part in no cluster that runs itself, and a site begins none";
 
 /// What is remembered between two looks at the data.
 #[derive(Default)]

@@ -76,7 +76,10 @@ pub struct Together {
 #[derive(Clone, Debug)]
 pub struct MemberSeen {
     pub name: String,
+    /// `HOST:PORT`
+    pub address: String,
     pub has_copy: bool,
+    pub site: bool,
     pub votes: bool,
     /// The primary.
     pub leads: bool,

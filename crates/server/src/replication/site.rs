@@ -14,8 +14,8 @@
 //!
 //! Questions for numbers of sequences (`node::ranges`) go the same way. One that is asked twice draws two ranges, of which the first is lost.
 //!
-//! Left out on purpose: commits that are shown before the log brings them; the choice of another primary, which is the members' word (`control::guest`), a start with
-//! another `replica_of`, or a promotion.
+//! Left out on purpose: commits that are shown before the log brings them; the choice of another primary, which is the members' word (`control`), a start with
+//! another `replica_of`, or a promotion. Whether the history here has what a verdict says is looked at by `node::site`.
 
 pub(super) mod certifier;
 
@@ -149,7 +149,7 @@ impl Certifier for Site {
             request: Certify {
                 number,
                 term: 0,
-                again: None,
+                again: r.again.then_some(r.after),
                 durability: r.durability,
                 candidate: r.candidate,
             },
@@ -303,7 +303,8 @@ impl Site {
             let mut q = self.queue.lock();
             q.waiting.retain(|number, p| {
                 // That other replicas show it, too, is for the primary to say.
-                let here = p.request.durability != Durability::RemoteApply;
+                let here = p.request.durability != Durability::RemoteApply
+                    && !env::fault::planted("site.log_tells_nothing");
                 let at = node.committed_at(*number).filter(|_| here);
                 brought.extend(at.map(|at| (*number, at)));
                 at.is_some() || !p.tell.is_canceled()

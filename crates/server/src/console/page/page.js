@@ -104,7 +104,7 @@ function head(d) {
   say($('name'), name);
   document.title = name + ' · Canon';
   const role = $('role');
-  const is = d.node ? (d.site ? 'site' : d.node.role) : d.cluster ? 'witness' : '';
+  const is = d.node ? (d.site && d.node.role === 'replica' ? 'site' : d.node.role) : d.cluster ? 'witness' : '';
   role.hidden = !is;
   say(role, is);
   mark(role, is === 'primary' ? 'badge lead' : 'badge');
