@@ -449,6 +449,7 @@ fn a_site_and_a_witness_are_enough_where_the_site_may_lead() {
             name,
             address,
             kind,
+            level: 0,
         };
         let command = match node {
             1 => Command::Found {
