@@ -12,12 +12,11 @@
 use super::Session;
 use super::client::{Client, Severity, TxnStatus};
 use super::exit::Exit;
-use super::forward::to_be_asked;
 use super::handle::{Handle, Reason};
 use super::level::Level;
 use super::run::interruption;
 use super::settings::{self, Span};
-use super::token::Token;
+use super::token::{Token, to_be_asked};
 use super::turns::PATIENCE;
 use super::utility::Modes;
 use crate::engine::Engine;

@@ -154,6 +154,21 @@ impl Token {
     }
 }
 
+/// Of a transaction whose outcome is not known (40003): how it can be asked for. Other errors stay as they are.
+pub fn to_be_asked(e: Error, token: &str) -> Error {
+    if e.code() != SqlState::STATEMENT_COMPLETION_UNKNOWN {
+        return e;
+    }
+    let named = format!("Transaction token: {token}");
+    let detail = match e.fields().detail.as_str() {
+        "" => named,
+        why => format!("{why}\n{named}"),
+    };
+    e.detail(detail).hint(format!(
+        "When there is a primary, ask: SELECT canon_txn_status('{token}')"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,7 +27,6 @@ mod site;
 
 pub use adopt::Adopted;
 pub(super) use bytes::malformed;
-pub(super) use site::to_be_asked;
 
 use super::Session;
 use super::block::Kind;

@@ -18,6 +18,7 @@ use super::super::block::Kind;
 use super::super::class::Runs;
 use super::super::handle::{Reason, Waits};
 use super::super::parse::{Parsed, Stmt};
+use super::super::token::to_be_asked;
 use super::super::utility::Utility;
 use super::super::{Session, run};
 use crate::ddl::privileges;
@@ -45,21 +46,6 @@ fn unknown(why: Reason) -> Error {
             "canceling the wait for the primary's verdict due to {by}; whether the transaction committed is not known"
         ),
     )
-}
-
-/// Of a transaction whose outcome is not known (40003): how it can be asked for. Other errors stay as they are.
-pub(in super::super) fn to_be_asked(e: Error, token: &str) -> Error {
-    if e.code() != SqlState::STATEMENT_COMPLETION_UNKNOWN {
-        return e;
-    }
-    let named = format!("Transaction token: {token}");
-    let detail = match e.fields().detail.as_str() {
-        "" => named,
-        why => format!("{why}\n{named}"),
-    };
-    e.detail(detail).hint(format!(
-        "When there is a primary, ask: SELECT canon_txn_status('{token}')"
-    ))
 }
 
 impl<E: Engine> Session<E> {
