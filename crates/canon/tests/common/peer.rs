@@ -122,7 +122,8 @@ impl RawPeer {
         name: &str,
         said: &[Vec<u8>],
     ) -> Result<RawPeer, (String, String)> {
-        let again = Answers::Again(said.to_vec().into_iter());
+        let said = said.to_vec();
+        let again = Answers::Again(said.into_iter());
         RawPeer::log_in(s, (user, mode), Some(name), &[], again)
     }
 
