@@ -1,6 +1,7 @@
 //! Questions that a node asks another one, and this node's answers.
 
 use super::Seat;
+use super::leaving::CHANGE;
 use super::outsider::takes_no_part;
 use super::settings::written;
 use super::words::{Identity, NO_CLUSTER, NO_LEASES, NO_MAINTENANCE, NO_SITES, system, wait_for};
@@ -348,9 +349,19 @@ impl Seat {
             };
         }
         let _one = self.noting.lock().await;
+        // What was looked at above waited for other nodes. Another member may have joined meanwhile, or another build may have been noted.
+        if self.catalogue().unwrap_or_default().members() != catalogue.members() {
+            return Ok(Joined::Later);
+        }
+        if let Some(why) = self.lacks_level(level) {
+            return Ok(Joined::Never(why.to_owned()));
+        }
         let name = member.name.clone();
-        let join = Command::Join { node, member };
-        match consensus.propose(join).await.map_err(system)? {
+        // A proposal may be forgotten, where a snapshot has taken the place of its entry. Others wait for the lock.
+        let join = consensus.propose(Command::Join { node, member });
+        let proposed = tokio::time::timeout(CHANGE, join).await;
+        let proposed = proposed.map_err(|_| system("the members have not agreed on it in time"))?;
+        match proposed.map_err(system)? {
             Ok(()) => {
                 info!(%name, node, "a member has joined");
                 Ok(Joined::Yes)

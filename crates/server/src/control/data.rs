@@ -58,6 +58,11 @@ impl Data for Seat {
         if self.incomplete.load(Ordering::SeqCst) || place.senders.has_lost().is_some() {
             return Err(io::Error::other("the copy here is not whole"));
         }
+        // One of its replicas may show that log is missing here. A promise says that this copy has all that it acknowledged.
+        if place.node.is_held() {
+            let why = "the replicas are being asked how far they are";
+            return Err(io::Error::other(why));
+        }
         let node = &place.node;
         let heard = node.heard_term();
         if heard > term || (node.role() == Role::Primary && node.term() >= term) {

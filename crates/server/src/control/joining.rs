@@ -3,6 +3,7 @@
 //! It asks only when it follows. So a new member is not waited for while its copy is on the way, and its vote is there from the first moment.
 
 use super::Seat;
+use super::leaving::CHANGE;
 use super::seat::with_wanted;
 use super::words::{Identity, NO_CLUSTER, system};
 use crate::config::Config;
@@ -318,13 +319,14 @@ async fn tell_own_consensus(seat: &Seat, member: &Member) -> Option<Result<Optio
     }
     let (node, member) = (me, member.clone());
     let _one = seat.noting.lock().await;
-    Some(
-        match running.propose(Command::Join { node, member }).await {
-            Some(Ok(())) => Ok(None),
-            Some(Err(why)) => Ok(Some(format!("{why:?}"))),
-            None => Err(system("the members are about to agree on a leader")),
-        },
-    )
+    // As where another one joins.
+    let join = running.propose(Command::Join { node, member });
+    let said = tokio::time::timeout(CHANGE, join).await.ok().flatten();
+    Some(match said {
+        Some(Ok(())) => Ok(None),
+        Some(Err(why)) => Ok(Some(format!("{why:?}"))),
+        None => Err(system("the members are about to agree on a leader")),
+    })
 }
 
 /// None: it has joined. Some: it never will, and why.

@@ -27,7 +27,7 @@ const VOTE: Duration = Duration::from_secs(5);
 /// How often a member asks whether it is one still.
 const ASK: Duration = Duration::from_secs(5);
 /// How long a change may take.
-const CHANGE: Duration = Duration::from_secs(15);
+pub(super) const CHANGE: Duration = Duration::from_secs(15);
 /// How long it may take to take replicas in: each may take long to answer, twice, and to join.
 const ADOPT: Duration = Duration::from_secs(60);
 /// Most nodes that are asked in a row, as each may name another one.
@@ -218,7 +218,10 @@ impl Seat {
             return false;
         }
         if member.consensus().leader() == Some(me) {
-            self.note_level(me, level()).await;
+            // One that was just elected may have an old catalogue, with an old address of its own.
+            if member.consensus().confirm().await.is_ok() {
+                self.note_level(me, level()).await;
+            }
             return false;
         }
         let mut at = self.doors();
@@ -272,7 +275,9 @@ impl Seat {
             return;
         }
         // A member that joins again meanwhile says another address.
-        let _one = self.noting.lock().await;
+        let Ok(_one) = tokio::time::timeout(CHANGE, self.noting.lock()).await else {
+            return;
+        };
         let (Some(running), Some(member)) = (self.member.get(), another()) else {
             return;
         };

@@ -474,7 +474,9 @@ impl World {
         let holds = primary.member().and_then(|m| primary_of(&primary, &m));
         let (count, of) = self.rules.lock().acknowledged();
         if holds != Some(term) || of != term || count <= before {
-            return Err(format!("n{leader} acknowledges nothing new in term {term}"));
+            return Err(format!(
+                "n{leader} acknowledges nothing new in term {term}: it holds the lease of {holds:?}, the last one is of term {of}; {newest:?}"
+            ));
         }
         let log = primary.copy.lock().log.clone();
         self.rules.lock().has_all(leader, term, &log);

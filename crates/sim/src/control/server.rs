@@ -203,11 +203,14 @@ async fn hand_over(world: &World, node: &Node, member: &RunningMember) {
     world.report.lock().handed_over += 1;
     let proposed = member.propose(Command::HandOver { term, to }).await;
     if proposed.is_none_or(|p| p.is_err()) {
-        // The members choose, if they have not agreed on it after all.
+        // The members choose, if they have not agreed on it after all. Told until there is an answer, as a server does: where nothing is promised they
+        // do not begin by themselves.
         let begin = Command::Begin {
             after: term,
             above: 0,
         };
-        _ = member.propose(begin).await;
+        while node.member().is_some() && member.propose(begin.clone()).await.is_none() {
+            sleep(Duration::from_millis(100)).await;
+        }
     }
 }

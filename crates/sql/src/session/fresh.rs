@@ -206,12 +206,24 @@ impl<E: Engine> Session<E> {
             return Ok(());
         };
         let level = self.state.settings.get_mut().hot.consistency;
-        match level {
-            Consistency::Strong | Consistency::Bounded(_) => {
-                self.wait_fresh(ready).await.map_err(Exit::here)
+        let ready = match level {
+            Consistency::Strong | Consistency::Bounded(_) => ready,
+            Consistency::Session | Consistency::Eventual => {
+                let want = self.want();
+                let floor = self.floor(&want);
+                if floor <= self.shared.engine.published_position() {
+                    return Ok(());
+                }
+                self.shared.engine.published(CommitWait::Published(floor))
             }
-            Consistency::Session | Consistency::Eventual => Ok(()),
-        }
+        };
+        self.wait_fresh(ready).await.map_err(Exit::here)
+    }
+
+    /// Whether the next snapshot got its place while this node followed.
+    #[inline]
+    pub(super) fn is_placed(&self) -> bool {
+        self.reading.placed.is_some()
     }
 
     /// Gives the next statement its snapshot, if it takes one.

@@ -370,6 +370,27 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// Before a run takes its snapshot. At a node that follows, the run gets its place. At a primary a read waits until what was acknowledged before its term
+    /// is shown. The role is looked at again afterwards, since a promotion or a hand-over in between brings the other rule.
+    async fn find_place(&mut self, work: &mut Work<'_>, read: bool) -> Result<(), Exit> {
+        loop {
+            let follows = self.follows();
+            if follows {
+                if let Work::Rows { run, .. } = work
+                    && run.parked.is_none()
+                {
+                    self.place_for(&run.plan.prepared, &run.params).await?;
+                }
+                self.await_winner().await?;
+            } else if read {
+                self.settle().await?;
+            }
+            if self.follows() == follows {
+                return Ok(());
+            }
+        }
+    }
+
     /// One transaction's worth: runs the statement until it neither waits nor restarts.
     async fn attempt<C: Client>(
         &mut self,
@@ -383,22 +404,11 @@ impl<E: Engine> Session<E> {
             Work::Ddl(_) => false,
         };
         self.await_turn(c).await;
-        if read {
-            self.settle().await?;
-        }
         self.ensure_txn(auto && read);
         self.bear_locks();
         let settings = self.state.settings.get_mut().savepoint();
         loop {
-            if self.follows()
-                && let Work::Rows { run, .. } = work
-                && run.parked.is_none()
-            {
-                self.place_for(&run.plan.prepared, &run.params).await?;
-            }
-            if self.follows() {
-                self.await_winner().await?;
-            }
+            self.find_place(work, read).await?;
             self.state.goes_on.set(false);
             let whole = matches!(&*work, Work::Rows { run, .. } if run.parked.is_none());
             self.state.numbers.may_run_again.set(whole);
@@ -508,7 +518,8 @@ impl<E: Engine> Session<E> {
         txn.begin_statement()?;
         self.look_at_schema();
         let settings = self.state.settings.get_mut().savepoint();
-        if self.follows() {
+        // A run that got its place before a promotion waits as it would have at the replica.
+        if self.follows() || self.is_placed() {
             self.placed();
             if let Work::Rows { run, .. } = work
                 && run.exec.is_none()

@@ -81,7 +81,7 @@ fn stalls(acknowledged: &[Instant], (from, to): (Instant, Instant)) -> Stopped {
     let mut seen = Stopped::default();
     for pair in acknowledged.windows(2) {
         let between = pair[1] - pair[0];
-        if pair[1] >= from && pair[0] <= to && between > STALL {
+        if pair[1] > from && pair[0] < to && between > STALL {
             seen.stalls += 1;
             seen.longest_ms = seen.longest_ms.max(between.as_secs_f64() * 1e3);
         }
