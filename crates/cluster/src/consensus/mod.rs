@@ -239,12 +239,23 @@ impl Consensus {
         if !command.is_possible() {
             return Ok(Err(Refused::NoSuchTerm));
         }
+        self.leads_no_more()?;
         let written = self.raft.client_write(command).await.map_err(other)?;
         Ok(written.data)
     }
 
+    /// An error at a leader that is taken out. What openraft would send for it would keep the others from electing another one.
+    fn leads_no_more(&self) -> io::Result<()> {
+        let metrics = self.raft.metrics();
+        match is_taken_out(&metrics.borrow(), self.me) {
+            true => Err(other("this member has no vote any more")),
+            false => Ok(()),
+        }
+    }
+
     /// A majority has confirmed this leader in a round that began after the call. A lease may be granted after that.
     pub async fn confirm(&self) -> io::Result<()> {
+        self.leads_no_more()?;
         self.raft.ensure_linearizable().await.map_err(other)?;
         Ok(())
     }
