@@ -170,7 +170,7 @@ async fn nothing_is_set_beside_a_member_of_an_earlier_build() {
     old.server.set_env(&env);
     old.server.launch();
     old.server.ready().await;
-    let leader = is_noted(&[&a, &b], 2).await;
+    let leader = is_noted(&[&a, &b], 3).await;
     old.server.kill();
     is_set(leader, "maintenance=on");
 

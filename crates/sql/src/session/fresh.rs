@@ -12,7 +12,7 @@
 //! ```
 //! The waits are futures of the session. They end by themselves, or by cancel, `statement_timeout`, or `canon.read_timeout`, after
 //! which `canon.stale_action` says what is done. At a primary none of this runs: it is two questions per statement, and a wait (`settle`) only
-//! while it has just been promoted, and what the old one acknowledged is not published here yet.
+//! while it has just been promoted: for its first lease, and until what the old one acknowledged is published here. The role is asked again after these waits.
 //!
 //! A statement that reads nothing that nodes share (`SELECT 1`, `pg_stat_…`) asks for nothing, unless it is the first of a transaction with
 //! one snapshot. So health checks work while the primary is away.
