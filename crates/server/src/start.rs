@@ -320,12 +320,8 @@ impl Server {
         let node = Arc::new(open(config, region, house).await?);
         tokio::task::block_in_place(|| member.keep(&config.data))?;
         if config.replica_of.is_none() {
-            // Until its replicas were asked. A replica that was named, and whose term has not begun, is not compared with theirs: they may have more.
-            // One that has led is compared, also where it leads no more: the members take its log for all that it acknowledged.
-            let sealed = node.dir().sealed_for().map_err(system)?.is_some();
-            let led = node.heard_term() <= node.term() || node.dir().has_led().map_err(system)?;
-            let known = !node.dir().known_replicas().map_err(system)?.is_empty();
-            node.hold(led && !sealed && known);
+            // Until its replicas were asked.
+            node.hold(!node.dir().known_replicas().map_err(system)?.is_empty());
             stay_sealed(&node).await?;
         }
         let tasks = &mut front.tasks;

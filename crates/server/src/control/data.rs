@@ -115,6 +115,10 @@ impl Data for Seat {
             );
             return Ok(false);
         }
+        // A term that begins at a shorter end would hide that log is missing here, and its replicas would cut theirs off.
+        if node.is_held() || place.senders.has_lost().is_some() {
+            return Err(away());
+        }
         // Before anything is acknowledged in this term.
         self.fit(&place);
         if node.role() == Role::Primary {
