@@ -424,7 +424,7 @@ async fn notifications_are_transactional() {
         rows(&speaker, "NOTIFY a, 'lost'").await;
         rows(&speaker, "NOTIFY d, 'new'").await;
         assert_eq!(ear.until(&speaker, "ende").await, ["d:new"]);
-        // LISTEN and NOTIFY of one transaction, of whose end the session learns after its node has shown it.
+        // LISTEN and NOTIFY of one transaction. The session learns of its end after the node has shown it.
         let text = "BEGIN; LISTEN e; NOTIFY e, 'own'; COMMIT; SELECT pg_sleep(0.5)";
         rows(&ear.client, text).await;
         assert_eq!(ear.until(&speaker, "ende").await, ["e:own"]);

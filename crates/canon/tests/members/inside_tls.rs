@@ -78,7 +78,7 @@ async fn pass(
     Ok(())
 }
 
-/// Starts a member behind a tap, as this command. `pair`: its certificate; none: it has no TLS. `ca`: whom it trusts.
+/// Starts a member behind a tap, as this command. `pair`: its certificate; none: it has no TLS. `ca`: the authority that the member trusts.
 async fn launch(
     command: &str,
     name: &str,
@@ -105,7 +105,7 @@ async fn launch(
     (Node { server, http }, tap)
 }
 
-/// Two servers whose certificates this authority has signed.
+/// Two servers with certificates that this authority has signed.
 async fn two(authority: &Authority) -> ([Node; 2], [Tap; 2]) {
     let ca = authority.root();
     let pair = |name: &str| authority.sign(name, name, HERE);

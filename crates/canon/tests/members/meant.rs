@@ -192,12 +192,23 @@ fn number(node: &Node) -> String {
     rest.chars().take_while(char::is_ascii_digit).collect()
 }
 
-/// The cluster whose history this server has.
+/// The number of the cluster that this server belongs to.
 fn cluster(node: &Node) -> u128 {
     let file = node.server.data_dir().join("CANON_VERSION");
     let text = std::fs::read_to_string(file).expect("it has a database");
     let (_, id) = text.split_once("cluster ").expect("it is of a cluster");
     u128::from_str_radix(id.trim(), 16).expect("digits")
+}
+
+async fn two_and_a_witness() -> [Node; 3] {
+    let a = node("a", None, &[]).await;
+    let b = node("b", Some(&a.server), &[]).await;
+    let w = witness("w", &a.server);
+    let all = [a, b, w];
+    for n in &all {
+        can_fail_over(n).await;
+    }
+    all
 }
 
 fn control(node: &Node, cluster: u128, more: &[&str]) -> Result<RawPeer, (String, String)> {
@@ -210,12 +221,7 @@ async fn a_connection_that_means_another_member_is_refused() {
     if skip() {
         return;
     }
-    let a = node("a", None, &[]).await;
-    let b = node("b", Some(&a.server), &[]).await;
-    let w = witness("w", &a.server);
-    for n in [&a, &b, &w] {
-        can_fail_over(n).await;
-    }
+    let [a, b, w] = two_and_a_witness().await;
     let of = cluster(&a);
     let nodes = [("a", &a), ("b", &b), ("w", &w)];
     for (name, here) in nodes {
@@ -251,12 +257,7 @@ async fn a_member_of_another_cluster_is_not_heard_during_a_start() {
     if skip() {
         return;
     }
-    let a = node("a", None, &[]).await;
-    let b = node("b", Some(&a.server), &[]).await;
-    let w = witness("w", &a.server);
-    for n in [&a, &b, &w] {
-        can_fail_over(n).await;
-    }
+    let [a, b, w] = two_and_a_witness().await;
     let c = a.server.connect().await;
     let sql = "CREATE TABLE t (n bigint PRIMARY KEY, s text);
         INSERT INTO t SELECT n, repeat('x', 200) FROM generate_series(1, 20000) AS g (n)";

@@ -1,4 +1,4 @@
-//! Members in network namespaces, whose links are cut one by one, each direction for itself, under clients. Two checkers judge what the clients saw.
+//! Members in network namespaces. Their links are cut one by one, each direction for itself, under clients. Two checkers judge what the clients saw.
 //!
 //! ```text
 //! member 0 ──┐            ┌── clients 3     the shapes: partitions/shapes.rs
